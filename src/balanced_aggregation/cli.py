@@ -1,0 +1,182 @@
+"""The command `balagg`: one subcommand for each stage of the workflow, so that any of them can be run by hand.
+
+Stages import what they need when they run: torch and MLflow take seconds to load.
+"""
+
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from balanced_aggregation.config import Study, json_schema, load_study
+from balanced_aggregation.errors import UserError
+from balanced_aggregation.files import write_text
+from balanced_aggregation.layout import Layout
+
+StudyFile = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="STUDY", help="The study's YAML file.")]
+Rule = Annotated[str, tyro.conf.arg(help="Name of an aggregation rule of the study.")]
+Seed = Annotated[int, tyro.conf.arg(help="A training seed of the study.")]
+Step = Annotated[int, tyro.conf.arg(help="An evaluated step of the study.")]
+
+app = tyro.extras.SubcommandApp()
+
+
+@app.command
+def validate(study: StudyFile) -> None:
+    """Check a study file and say what it will run."""
+    loaded = load_study(study)
+    runs = len(loaded.rules) * len(loaded.seeds)
+    names = ", ".join(rule.name for rule in loaded.rules)
+    print(f"{study}: {len(loaded.rules)} rules ({names}) x {len(loaded.seeds)} seeds = {runs} trainings", end="")
+    print(f" of {loaded.training.steps} steps, evaluated at {loaded.evaluated_steps}")
+
+
+@app.command
+def schema(output: tyro.conf.Positional[Path]) -> None:
+    """Write the JSON schema of study files."""
+    write_text(output, json_schema())
+
+
+@app.command
+def source_model(study: StudyFile) -> None:
+    """Make or fetch the model and its tokenizer, before any warm start."""
+    from balanced_aggregation.data.arithmetic import SYMBOLS
+    from balanced_aggregation.models import character_tokenizer, create_tiny_model, load_pretrained, save_model
+    from balanced_aggregation.seeding import derive_seed
+
+    loaded, layout = _open(study)
+    if loaded.model.kind == "tiny":
+        tokenizer = character_tokenizer(SYMBOLS)
+        seed = loaded.warm_start.seed if loaded.warm_start else 0
+        model = create_tiny_model(loaded.model, tokenizer, derive_seed(seed, "initial weights"))
+    else:
+        model, tokenizer = load_pretrained(loaded.model)
+    save_model(model, tokenizer, layout.source_model)
+    print(f"source model: {sum(p.numel() for p in model.parameters()):,} parameters")
+
+
+@app.command
+def prepare_data(study: StudyFile) -> None:
+    """Write the problems to train on and to evaluate on."""
+    from balanced_aggregation.data.prepare import prepare_data as prepare
+    from balanced_aggregation.models import load_model
+
+    loaded, layout = _open(study)
+    _, tokenizer = load_model(layout.source_model)
+    for name, entry in prepare(loaded, layout, tokenizer).items():
+        print(f"{name}: " + ", ".join(f"{key} {value}" for key, value in entry.items() if key != "sha256"))
+
+
+@app.command
+def warm_start(study: StudyFile) -> None:
+    """Supervised learning before RL; its result is the initial model of every training."""
+    from balanced_aggregation.data import read_problems
+    from balanced_aggregation.models import load_model, save_model
+    from balanced_aggregation.seeding import make_deterministic
+    from balanced_aggregation.training.warm_start import warm_start as run
+
+    loaded, layout = _open(study)
+    if loaded.warm_start is None:
+        raise UserError(f"{study}: has no warm_start")
+    make_deterministic(loaded.threads)
+    model, tokenizer = load_model(layout.source_model)
+    losses = run(model, tokenizer, read_problems(layout.train_problems)["prompt"].tolist(), loaded.warm_start)
+    save_model(model, tokenizer, layout.warm_model)
+    print(f"warm start: loss {losses[0]:.3f} -> {losses[-1]:.3f} nats a token in {len(losses)} batches")
+
+
+@app.command
+def track_start(study: StudyFile) -> None:
+    """Create MLflow's database, the experiment and the parent run."""
+    from balanced_aggregation.tracking import start_tracking
+
+    start_tracking(*_open(study))
+
+
+@app.command
+def track_finish(study: StudyFile) -> None:
+    """Hand evaluations, tables and figures to MLflow."""
+    from balanced_aggregation.tracking import finish_tracking
+
+    finish_tracking(*_open(study))
+
+
+@app.command
+def train(study: StudyFile, rule: Rule, seed: Seed) -> None:
+    """Train under one rule with one seed; goes on where a killed training stopped."""
+    from balanced_aggregation.commands import train as run
+
+    run(*_open(study), rule, seed)
+
+
+@app.command
+def evaluate(study: StudyFile, rule: Rule, seed: Seed, step: Step) -> None:
+    """Evaluate the checkpoint of one step on every benchmark."""
+    from balanced_aggregation.commands import evaluate as run
+    from balanced_aggregation.training.loop import checkpoint_folder
+
+    loaded, layout = _open(study)
+    folder = checkpoint_folder(layout.run(loaded.rule(rule).name, seed), step)
+    run(loaded, layout, folder, layout.evaluation(rule, seed, step), f"{rule} seed {seed} step {step}")
+
+
+@app.command
+def evaluate_base(study: StudyFile) -> None:
+    """Evaluate the initial model on every benchmark."""
+    from balanced_aggregation.commands import evaluate as run
+
+    loaded, layout = _open(study)
+    run(loaded, layout, layout.initial_model, layout.base_evaluation(), "initial model")
+
+
+@app.command
+def collect(study: StudyFile) -> None:
+    """Gather all evaluations and training metrics in two Parquet files."""
+    from balanced_aggregation.evaluation.collect import collect_results
+
+    for warning in collect_results(*_open(study)):
+        print(f"WARNING: {warning}", file=sys.stderr)
+
+
+@app.command
+def tables(study: StudyFile) -> None:
+    """Write the tables."""
+    from balanced_aggregation.reporting.tables import write_tables
+
+    loaded, layout = _open(study)
+    write_tables(loaded, layout)
+    print((layout.tables / "main.md").read_text(encoding="utf-8"))
+
+
+@app.command
+def figures(study: StudyFile) -> None:
+    """Draw the figures."""
+    from balanced_aggregation.reporting.figures import write_figures
+
+    write_figures(*_open(study))
+
+
+def _open(study: Path) -> tuple[Study, Layout]:
+    loaded = load_study(study)
+    return loaded, Layout(loaded)
+
+
+def main() -> None:
+    """Run a subcommand; a user's mistake ends in one line and exit code 1."""
+    # One thread unless the study says otherwise: two processes with two threads each on two cores crawl.
+    for name, value in {
+        "OMP_NUM_THREADS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    }.items():
+        os.environ.setdefault(name, value)
+    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
+    try:
+        app.cli(prog="balagg", description="Aggregation rules of GRPO, compared.")
+    except UserError as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,107 @@
+"""The two stages that run on every rule, seed and checkpoint: put together from the parts of the package."""
+
+import sys
+from pathlib import Path
+
+from balanced_aggregation.aggregation import RULES
+from balanced_aggregation.config import RuleChoice, Study
+from balanced_aggregation.data import read_problems
+from balanced_aggregation.errors import UserError
+from balanced_aggregation.evaluation.evaluate import evaluate_model
+from balanced_aggregation.files import atomic_path, read_json, write_json, write_text
+from balanced_aggregation.layout import Layout
+from balanced_aggregation.models import load_model
+from balanced_aggregation.provenance import git_commit, source_digest, training_fingerprint, versions, weights_digest
+from balanced_aggregation.rule_loading import bind_rule
+from balanced_aggregation.seeding import make_deterministic
+from balanced_aggregation.tracking import RunTracker
+from balanced_aggregation.training.journal import read_journal
+from balanced_aggregation.training.loop import Task, Trainer, checkpoint_folder, run_training
+from balanced_aggregation.training.progress import create_progress
+
+ALWAYS_DIAGNOSED = ("token", "sequence", "balanced")
+"""Rules whose effect on each batch is logged, whether or not the study compares them."""
+
+
+def train(study: Study, layout: Layout, rule_name: str, seed: int) -> None:
+    """Train under one rule with one seed, and publish ``metrics.jsonl``, ``timing.jsonl`` and ``run.json``.
+
+    Raises:
+        UserError: the study has no such rule or seed, an input is missing, or the training diverged.
+    """
+    rule = study.rule(rule_name)
+    if seed not in study.seeds:
+        raise UserError(f"--seed {seed}: not in study {study.study!r}; allowed: {study.seeds}")
+    make_deterministic(study.threads)
+    model, tokenizer = load_model(layout.initial_model)
+    reference = load_model(layout.initial_model)[0] if study.training.kl_coefficient else None
+    problems = read_problems(layout.train_problems)
+    if len(problems) < study.training.prompts_per_step:
+        raise UserError(
+            f"training.prompts_per_step = {study.training.prompts_per_step}: data.train has {len(problems)} problems left"
+        )
+    task = Task(study.training, seed, _rules(study), rule.name, problems, study.evaluated_steps)
+    fingerprint = training_fingerprint(study, layout, rule.name, seed)
+    folder = layout.run(rule.name, seed)
+    observers = [create_progress(f"{rule.name} seed {seed}", study.training.steps)]
+    place = read_json(layout.tracking) if layout.tracking.exists() else None
+    tracker = RunTracker(place, rule.name, seed, fingerprint, _parameters(study, layout, rule)) if place else None
+    state = run_training(
+        Trainer(task, model, tokenizer, reference), folder, fingerprint, observers + [tracker] * bool(tracker)
+    )
+    journals = {name: state / f"{name}.jsonl" for name in ("metrics", "timing")}
+    if tracker:
+        tracker.finish(list(zip(*map(read_journal, journals.values()), strict=True)))
+    for name, path in journals.items():
+        write_text(folder / f"{name}.jsonl", path.read_text(encoding="utf-8"))
+    checkpoints = {str(step): weights_digest(checkpoint_folder(folder, step)) for step in study.evaluated_steps}
+    write_json(
+        folder / "run.json",
+        {
+            "study": study.study,
+            "rule": rule.model_dump(mode="json"),
+            "seed": seed,
+            "steps": study.training.steps,
+            "fingerprint": fingerprint,
+            "checkpoints": checkpoints,
+            "source": source_digest(),
+            "commit": git_commit(),
+            "versions": versions(),
+        },
+    )
+
+
+def evaluate(study: Study, layout: Layout, model_folder: Path, output: Path, label: str) -> None:
+    """Write the responses of a model to every benchmark, with their verdicts.
+
+    Raises:
+        UserError: the model or a benchmark is missing.
+    """
+    make_deterministic(study.threads)
+    model, tokenizer = load_model(model_folder)
+    benchmarks = {b.name: read_problems(layout.benchmark(b.name)) for b in study.data.benchmarks}
+    responses = evaluate_model(model, tokenizer, benchmarks, study.evaluation)
+    with atomic_path(output) as temporary:
+        responses.to_parquet(temporary, index=False)
+    sampled = responses[responses["decoding"] == "sampled"]
+    scores = sampled.groupby("benchmark", sort=False)["correct"].mean()
+    print(f"{label:<24} " + "  ".join(f"{name} {score:.3f}" for name, score in scores.items()), file=sys.stderr)
+
+
+def _rules(study: Study) -> dict[str, object]:
+    bound = {
+        rule.name: bind_rule(rule.rule, rule.parameters, max_length=study.training.max_new_tokens)
+        for rule in study.rules
+    }
+    return {name: RULES[name] for name in ALWAYS_DIAGNOSED} | bound
+
+
+def _parameters(study: Study, layout: Layout, rule: RuleChoice) -> dict[str, object]:
+    """What MLflow shows of a run."""
+    return {
+        "rule": rule.rule,
+        **{f"rule.{name}": value for name, value in rule.parameters.items()},
+        **{f"training.{name}": value for name, value in study.training.model_dump(mode="json").items()},
+        "model": study.model.model_dump_json(),
+        "data.sha256": read_json(layout.data_manifest)["train"]["sha256"],
+    }

@@ -1,0 +1,408 @@
+"""The study: one YAML file, validated. Every number that a result depends on stands here."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from balanced_aggregation.errors import UserError
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
+
+
+class Section(BaseModel):
+    """A part of the study: unknown keys are errors, values are fixed once read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class RuleChoice(Section):
+    """An aggregation rule of the comparison; a bare name stands for ``{rule: name}``."""
+
+    rule: str = Field(description="A registered rule, or a function of yours: module:function or file.py:function.")
+    name: Name = Field(description="What results call it: the rule's own name, unless given.")
+    parameters: dict[str, float | int] = Field(default={}, description="The rule's keyword arguments.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_bare_name(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            value = {"rule": value}
+        if isinstance(value, dict) and isinstance(value.get("rule"), str):
+            value = {"name": value["rule"].rpartition(":")[2], **value}
+        return value
+
+    @model_validator(mode="after")
+    def _meets_the_contract(self) -> "RuleChoice":
+        from balanced_aggregation.rule_loading import check_rule
+
+        check_rule(self.rule, self.parameters)
+        return self
+
+
+class TinyModel(Section):
+    """A randomly initialised Qwen3 with a character tokenizer; it learns the arithmetic task in a warm start."""
+
+    kind: Literal["tiny"] = "tiny"
+    hidden_size: PositiveInt = 96
+    layers: PositiveInt = 3
+    heads: PositiveInt = 4
+    intermediate_size: PositiveInt = 256
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> "TinyModel":
+        if self.hidden_size % (2 * self.heads):
+            raise ValueError(f"hidden_size {self.hidden_size} must be a multiple of 2 x heads = {2 * self.heads}")
+        return self
+
+
+class PretrainedModel(Section):
+    """A causal language model in the Hugging Face format, from a local folder or the hub, or a GGUF file."""
+
+    kind: Literal["pretrained"]
+    path: str = Field(description="A local folder, or the model's id on the hub.")
+    revision: str | None = Field(default=None, description="Commit on the hub.")
+    gguf_file: str | None = Field(default=None, description="Name of a GGUF file in the folder.")
+    python_package: str | None = Field(
+        default=None, description="An installed Python package that carries the folder: path is then relative to it."
+    )
+    chat: bool = Field(default=True, description="Ask through the chat template of the tokenizer.")
+
+
+class ArithmeticData(Section):
+    """Generated problems of chained integer arithmetic, such as 7+2-4=, disjoint between training and benchmarks."""
+
+    kind: Literal["arithmetic"]
+    name: Name = "arithmetic"
+    problems: PositiveInt = 4096
+    terms: tuple[PositiveInt, PositiveInt] = Field(default=(3, 5), description="Fewest and most numbers in a chain.")
+
+    largest: PositiveInt = Field(default=9, description="No partial sum is larger.")
+
+    @field_validator("terms")
+    @classmethod
+    def _ordered(cls, terms: tuple[int, int]) -> tuple[int, int]:
+        if not 2 <= terms[0] <= terms[1] <= 12:
+            raise ValueError("must be [fewest, most] with 2 <= fewest <= most <= 12")
+        return terms
+
+
+class SourceData(Section):
+    """A public dataset, from a local file if `path` is given, otherwise from the hub."""
+
+    kind: Literal["dapo-math-17k", "math-500"]
+    path: str | None = Field(default=None, description="A local copy (Parquet or JSON lines).")
+    limit: PositiveInt | None = Field(default=None, description="Use so many problems, drawn by the data seed.")
+    prompt: str = Field(
+        default="{problem}\n\nPlease reason step by step, and put your final answer within \\boxed{{}}.",
+        description="What the model is asked; {problem} is replaced.",
+    )
+
+    @property
+    def name(self) -> str:
+        """What results call it."""
+        return self.kind
+
+    @field_validator("prompt")
+    @classmethod
+    def _has_problem(cls, prompt: str) -> str:
+        try:
+            filled = prompt.format(problem="<the problem>")
+        except (KeyError, IndexError, ValueError) as error:
+            raise ValueError("must be a format string whose only field is {problem}") from error
+        if "<the problem>" not in filled:
+            raise ValueError("must contain {problem}")
+        return prompt
+
+
+Dataset = Annotated[ArithmeticData | SourceData, Field(discriminator="kind")]
+
+
+class Data(Section):
+    """What is trained on and what is evaluated on."""
+
+    seed: NonNegativeInt = Field(default=0, description="Draws problems; the same for every rule and training seed.")
+    train: Dataset
+    benchmarks: list[Dataset] = Field(min_length=1)
+    max_prompt_tokens: PositiveInt = Field(default=1024, description="Longer prompts are dropped and counted.")
+
+    @field_validator("benchmarks")
+    @classmethod
+    def _distinct(cls, benchmarks: list[Any]) -> list[Any]:
+        return _unique(benchmarks, [b.name for b in benchmarks], "name")
+
+
+class Style(Section):
+    """One way of writing solutions in the warm start."""
+
+    share: NonNegativeFloat = Field(description="Relative frequency in the mixture.")
+    error_rate: float = Field(ge=0, le=1, description="Probability that a computation in it is wrong.")
+
+
+class Styles(Section):
+    """The mixture of solution styles: it makes length and correctness related before RL begins."""
+
+    terse: Style = Style(share=0.35, error_rate=0.6)
+    worked: Style = Style(share=0.35, error_rate=0.06)
+    long_winded: Style = Style(share=0.3, error_rate=0.1)
+
+
+class WarmStart(Section):
+    """Supervised learning on generated solutions, once per study: every rule and seed starts from its result."""
+
+    seed: NonNegativeInt = 0
+    batches: PositiveInt = 300
+    batch_size: PositiveInt = 48
+    learning_rate: PositiveFloat = 5e-3
+    styles: Styles = Styles()
+
+
+class Training(Section):
+    """Group relative policy optimisation, the same for every rule."""
+
+    steps: PositiveInt = Field(description="Rollout phases.")
+    prompts_per_step: PositiveInt = 16
+    group_size: int = Field(default=8, ge=2, description="G: responses per prompt.")
+    mini_batches: PositiveInt = Field(default=1, description="Optimiser updates per pass over a rollout.")
+    epochs: PositiveInt = Field(default=1, description="Passes over a rollout.")
+    learning_rate: PositiveFloat = 3e-4
+    warmup_steps: NonNegativeInt = Field(default=0, description="Optimiser updates of linear warm-up.")
+    weight_decay: NonNegativeFloat = 0.0
+    adam_betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)
+    adam_eps: PositiveFloat = 1e-8
+    max_grad_norm: PositiveFloat = 1.0
+    clip_low: float = Field(default=0.2, ge=0, le=1)
+    clip_high: NonNegativeFloat = 0.2
+    kl_coefficient: NonNegativeFloat = Field(default=0.0, description="Weight of the KL to the initial model.")
+    normalize_std: bool = Field(default=True, description="Divide advantages by the group's standard deviation.")
+    temperature: PositiveFloat = Field(default=1.0, description="Of sampling, and of the log-probabilities.")
+    max_new_tokens: PositiveInt = Field(default=96, description="Longer responses are truncated.")
+    mask_truncated: bool = Field(default=False, description="Truncated responses bear no loss and count nowhere.")
+    micro_batch_tokens: PositiveInt = Field(default=16384, description="Tokens, padding included, per forward pass.")
+    rollout_batch_size: PositiveInt = Field(default=256, description="Responses sampled side by side.")
+    checkpoint_every: PositiveInt = Field(default=10, description="Steps between the points where it can resume.")
+
+    @model_validator(mode="after")
+    def _divisible(self) -> "Training":
+        if self.prompts_per_step % self.mini_batches:
+            raise ValueError(
+                f"mini_batches = {self.mini_batches}: must divide prompts_per_step = {self.prompts_per_step}, "
+                "since a mini-batch holds whole groups"
+            )
+        return self
+
+
+class Evaluation(Section):
+    """How checkpoints are evaluated, the same for every rule and seed."""
+
+    every: PositiveInt = Field(default=20, description="Steps between evaluated checkpoints; the last one always is.")
+    seed: NonNegativeInt = 0
+    samples: PositiveInt = Field(default=4, description="k of avg@k, besides one greedy response.")
+    pass_at: list[PositiveInt] = Field(default=[1, 4], description="Every k of pass@k.")
+    temperature: PositiveFloat = 1.0
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    max_new_tokens: PositiveInt = 96
+    batch_size: PositiveInt = Field(default=256, description="Responses sampled side by side.")
+
+    @model_validator(mode="after")
+    def _enough_samples(self) -> "Evaluation":
+        too_large = [k for k in self.pass_at if k > self.samples]
+        if too_large:
+            raise ValueError(f"pass_at = {too_large[0]}: at most samples = {self.samples}")
+        return self
+
+
+class Tracking(Section):
+    """MLflow: a mirror of the files under results/."""
+
+    enabled: bool = True
+    uri: str | None = Field(
+        default=None, description="Tracking server or database; else MLFLOW_TRACKING_URI, else sqlite:///mlflow.db."
+    )
+
+
+class Study(Section):
+    """A comparison of aggregation rules: each is trained with each seed, evaluated, tabulated and plotted."""
+
+    study: Name = Field(description="Results are written to results/<study>/.")
+    description: str = ""
+    rules: list[RuleChoice] = Field(min_length=1)
+    seeds: list[NonNegativeInt] = Field(min_length=1)
+    threads: PositiveInt = Field(default=1, description="CPU threads of one training or evaluation.")
+    model: Annotated[TinyModel | PretrainedModel, Field(discriminator="kind")]
+    data: Data
+    warm_start: WarmStart | None = None
+    training: Training
+    evaluation: Evaluation = Evaluation()
+    tracking: Tracking = Tracking()
+
+    @field_validator("rules")
+    @classmethod
+    def _distinct_rules(cls, rules: list[RuleChoice]) -> list[RuleChoice]:
+        _unique(rules, [r.name for r in rules], "name")
+        if any(r.name == BASE for r in rules):
+            raise ValueError(f"{BASE!r} is the name of the initial model; give the rule another name")
+        return rules
+
+    @field_validator("seeds")
+    @classmethod
+    def _distinct_seeds(cls, seeds: list[int]) -> list[int]:
+        return _unique(seeds, seeds, "seed")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "Study":
+        arithmetic = [d.kind == "arithmetic" for d in (self.data.train, *self.data.benchmarks)]
+        if self.model.kind == "tiny" and not all(arithmetic):
+            raise ValueError("model.kind = 'tiny': reads arithmetic only; every dataset must have kind: arithmetic")
+        if self.warm_start and self.data.train.kind != "arithmetic":
+            raise ValueError(f"warm_start: solutions exist for arithmetic only, data.train is {self.data.train.kind!r}")
+        available = getattr(self.data.train, "problems", None) or getattr(self.data.train, "limit", None)
+        if available and available < self.training.prompts_per_step:
+            raise ValueError(
+                f"training.prompts_per_step = {self.training.prompts_per_step}: at most the {available} problems of data.train"
+            )
+        return self
+
+    @property
+    def evaluated_steps(self) -> list[int]:
+        """Steps whose checkpoints are evaluated; 0, the initial model, is evaluated once for all."""
+        last = self.training.steps
+        return sorted({*range(self.evaluation.every, last + 1, self.evaluation.every), last})
+
+    @property
+    def folder(self) -> Path:
+        """Where its results are."""
+        return Path("results") / self.study
+
+    def rule(self, name: str) -> RuleChoice:
+        """The rule that results call ``name``.
+
+        Raises:
+            UserError: the study has no such rule.
+        """
+        for rule in self.rules:
+            if rule.name == name:
+                return rule
+        raise UserError(f"--rule {name}: not in study {self.study!r}; allowed: {', '.join(r.name for r in self.rules)}")
+
+
+BASE = "base"
+"""Stands where a rule's name does in results of the initial model."""
+
+
+def _unique(values: list[Any], keys: list[Any], what: str) -> list[Any]:
+    repeated = [key for i, key in enumerate(keys) if key in keys[:i]]
+    if repeated:
+        raise ValueError(f"{what} {repeated[0]!r} appears twice")
+    return values
+
+
+def parse_study(values: dict[str, Any], origin: str) -> Study:
+    """Validate a study that has been read from ``origin``.
+
+    Raises:
+        UserError: one line for each wrong value, naming its key, the value and what is allowed.
+    """
+    try:
+        return Study.model_validate(values)
+    except ValidationError as error:
+        lines = [f"{origin}: {_explain(detail, values)}" for detail in error.errors()]
+        raise UserError("\n".join(lines)) from error
+
+
+def load_study(path: Path) -> Study:
+    """Read and validate a study file.
+
+    Raises:
+        UserError: the file is missing, is not YAML, or holds a wrong value.
+    """
+    try:
+        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"study file {path}: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        raise UserError(f"study file {path} is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(values, dict):
+        raise UserError(f"study file {path}: must be a mapping with the key 'study', got {type(values).__name__}")
+    return parse_study(values, str(path))
+
+
+def json_schema() -> str:
+    """The JSON schema of a study file, for editors and for other tools."""
+    return json.dumps(Study.model_json_schema(), indent=2) + "\n"
+
+
+def _explain(detail: Any, values: Any) -> str:
+    """One validation error as ``key = value: what is allowed``."""
+    kinds = {
+        "tiny",
+        "pretrained",
+        "arithmetic",
+        "dapo-math-17k",
+        "math-500",
+    }  # union tags that pydantic puts into the path
+    location = [
+        part
+        for i, part in enumerate(detail["loc"])
+        if not (part in kinds and i and not _holds(values, detail["loc"], i))
+    ]
+    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")
+    if detail["type"] == "missing":
+        return f"{key}: missing; it must be given"
+    if detail["type"] == "extra_forbidden":
+        allowed = ", ".join(_allowed_keys(location[:-1], values))
+        return f"{key} = {_short(detail['input'])}: unknown key; allowed: {allowed}"
+    message = str(detail["ctx"]["error"]) if detail["type"] == "value_error" else detail["msg"]
+    if not key:
+        return message
+    if message.startswith(f"{location[-1]} = "):  # the rule names itself, and its value
+        return f"{key}: {message}"
+    return f"{key} = {_short(detail['input'])}: {message[0].lower() + message[1:]}"
+
+
+def _holds(values: Any, path: tuple, index: int) -> bool:
+    """Whether the part of the path at ``index`` is a key of the file, not a tag."""
+    for part in path[:index]:
+        try:
+            values = values[part]
+        except (KeyError, IndexError, TypeError):
+            continue
+    return isinstance(values, dict) and path[index] in values
+
+
+def _allowed_keys(location: list[str | int], values: Any) -> list[str]:
+    section: Any = Study
+    for part in location:
+        values = values[part]
+        if isinstance(part, int):
+            continue
+        section = section.model_fields[part].annotation
+        candidates = [a for a in _flatten(section) if isinstance(a, type) and issubclass(a, Section)]
+        kind = values.get("kind") if isinstance(values, dict) else None
+        fitting = [c for c in candidates if kind is None or kind in _flatten(c.model_fields["kind"].annotation)]
+        section = (fitting or candidates)[0]
+    return list(section.model_fields)
+
+
+def _flatten(annotation: Any) -> list[Any]:
+    """The types and literals inside a union, list, Literal or Annotated type."""
+    parts = getattr(annotation, "__args__", None)
+    return [leaf for part in parts for leaf in _flatten(part)] if parts else [annotation]
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,1 @@
+"""Evaluation of checkpoints: responses to every benchmark, their verdicts, and metrics over them."""

@@ -1,0 +1,47 @@
+"""Where everything of a study is. The workflow and the commands both ask here."""
+
+from pathlib import Path
+
+from balanced_aggregation.config import BASE, Study
+
+
+class Layout:
+    """Paths of one study, relative to the working directory."""
+
+    def __init__(self, study: Study):
+        """Args: the study."""
+        self.study = study
+        self.root = study.folder
+        self.study_file = self.root / "study.yaml"
+        self.source_model = self.root / "model" / "source"
+        self.warm_model = self.root / "model" / "warm"
+        self.problems = self.root / "data"
+        self.train_problems = self.problems / "train.parquet"
+        self.data_manifest = self.problems / "manifest.json"
+        self.tracking = self.root / "tracking.json"
+        self.tracked = self.root / "tracked.json"
+        self.results = self.root / "results.parquet"
+        self.training_metrics = self.root / "training.parquet"
+        self.tables = self.root / "tables"
+        self.figures = self.root / "figures"
+
+    @property
+    def initial_model(self) -> Path:
+        """The model that every rule and seed starts from."""
+        return self.warm_model if self.study.warm_start else self.source_model
+
+    def benchmark(self, name: str) -> Path:
+        """Problems of a benchmark."""
+        return self.problems / "benchmarks" / f"{name}.parquet"
+
+    def run(self, rule: str, seed: int | str) -> Path:
+        """Folder of one training."""
+        return self.root / "runs" / rule / f"seed{seed}"
+
+    def evaluation(self, rule: str, seed: int | str, step: int | str) -> Path:
+        """Samples of one checkpoint on all benchmarks."""
+        return self.root / "evaluations" / rule / f"seed{seed}" / f"step{step}.parquet"
+
+    def base_evaluation(self) -> Path:
+        """Samples of the initial model."""
+        return self.root / "evaluations" / f"{BASE}.parquet"

@@ -1,0 +1,111 @@
+"""Models and tokenizers: made, loaded from a folder, the hub or a GGUF file, and saved as plain Hugging Face folders."""
+
+import importlib.util
+from pathlib import Path
+
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from balanced_aggregation.config import PretrainedModel, TinyModel
+from balanced_aggregation.errors import UserError
+from balanced_aggregation.files import atomic_path
+
+
+def character_tokenizer(symbols: str) -> PreTrainedTokenizerFast:
+    """A tokenizer with one token a character, and the special tokens ``<pad>`` and ``<eos>``."""
+    vocabulary = {token: index for index, token in enumerate(["<pad>", "<eos>", *symbols])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<pad>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>")
+
+
+def create_tiny_model(config: TinyModel, tokenizer: PreTrainedTokenizerBase, seed: int) -> PreTrainedModel:
+    """A Qwen3 with random weights that depend on the seed alone.
+
+    Its initial scale and its rotary base suit a small width and short texts; the warm start learns much faster.
+    """
+    architecture = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=config.hidden_size,
+        intermediate_size=config.intermediate_size,
+        num_hidden_layers=config.layers,
+        num_attention_heads=config.heads,
+        num_key_value_heads=config.heads,
+        head_dim=config.hidden_size // config.heads,
+        max_position_embeddings=1024,
+        tie_word_embeddings=False,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None,
+        initializer_range=0.05,
+        rope_parameters={"rope_type": "default", "rope_theta": 100.0},
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Qwen3ForCausalLM(architecture)
+
+
+def load_pretrained(config: PretrainedModel) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Load a pretrained model in float32 with its tokenizer.
+
+    Raises:
+        UserError: the package, the folder or the model on the hub cannot be found or read.
+    """
+    path = config.path
+    if config.python_package:
+        spec = importlib.util.find_spec(config.python_package)
+        if spec is None or not spec.submodule_search_locations:
+            raise UserError(f"model.python_package = {config.python_package!r}: not installed in this environment")
+        path = str(Path(spec.submodule_search_locations[0]) / config.path)
+    options = {"revision": config.revision, "gguf_file": config.gguf_file}
+    options = {key: value for key, value in options.items() if value is not None}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path, **options)
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, **options)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(f"model.path = {config.path!r}: cannot be loaded: {reason}") from error
+    if hasattr(model.config, "quantization_config"):  # of a GGUF file, whose weights have been expanded to float32
+        del model.config.quantization_config
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return model, tokenizer
+
+
+def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """Write model and tokenizer atomically as a Hugging Face folder (safetensors)."""
+    with atomic_path(folder) as temporary:
+        model.save_pretrained(temporary)
+        tokenizer.save_pretrained(temporary)
+
+
+def load_model(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Load what `save_model` wrote, in float32, in evaluation mode (no dropout).
+
+    Raises:
+        UserError: there is no such folder, or it holds no model.
+    """
+    if not (Path(folder) / "config.json").is_file():
+        raise UserError(f"no model in folder {folder}")
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+    softcap = getattr(model.config, "final_logit_softcapping", None)
+    if softcap is not None:
+        raise UserError(f"{folder}: models with final_logit_softcapping ({softcap}) are not supported")
+    return model.eval(), AutoTokenizer.from_pretrained(folder, local_files_only=True)
+
+
+def end_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """The tokens that end a response."""
+    declared = model.generation_config.eos_token_id if model.generation_config else None
+    ids = declared if isinstance(declared, list) else [declared]
+    return sorted({i for i in (*ids, tokenizer.eos_token_id) if i is not None})

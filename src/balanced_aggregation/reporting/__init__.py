@@ -1,0 +1,1 @@
+"""Statistics, tables and figures, from the two tidy tables of a study and nothing else."""

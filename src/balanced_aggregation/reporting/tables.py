@@ -1,0 +1,128 @@
+"""The tables of a study as CSV (full precision), Markdown and LaTeX (booktabs)."""
+
+import math
+from pathlib import Path
+
+import pandas as pd
+
+from balanced_aggregation.config import Study
+from balanced_aggregation.evaluation.metrics import average_name
+from balanced_aggregation.files import write_text
+from balanced_aggregation.layout import Layout
+from balanced_aggregation.reporting.statistics import (
+    Estimate,
+    accuracy_by_step,
+    last_and_peak,
+    mean_over_seeds,
+    paired_difference,
+)
+
+TABLES = ("main", "benchmarks", "training")
+SUFFIXES = ("csv", "md", "tex")
+
+COMPARED_TO = ("token", "sequence")
+"""Rules that the others are compared to, where the study has them."""
+
+_SHOWN_OF_TRAINING = {
+    "reward": "reward",
+    "response_length_positive": "length, correct",
+    "response_length_negative": "length, wrong",
+    "length_variation": "length variation",
+    "length_gap": "length gap",
+    "zero_variance_groups": "zero-variance groups",
+    "truncated": "truncated",
+}
+
+
+def write_tables(study: Study, layout: Layout) -> None:
+    """Write every table under ``tables/``."""
+    results, training = pd.read_parquet(layout.results), pd.read_parquet(layout.training_metrics)
+    _write(layout.tables / "main", main_table(study, results))
+    _write(layout.tables / "benchmarks", benchmark_table(study, results))
+    _write(layout.tables / "training", training_table(study, training))
+
+
+def main_table(study: Study, results: pd.DataFrame) -> dict[str, dict[str, Estimate]]:
+    """Per rule: accuracy averaged over benchmarks at the last step and at the peak, and paired differences."""
+    runs = last_and_peak(accuracy_by_step(results, average_name(study.evaluation)))
+    names = [rule.name for rule in study.rules]
+    table: dict[str, dict[str, Estimate]] = {}
+    for name in names:
+        row = {}
+        for measure in ("last", "peak"):
+            row[measure] = mean_over_seeds(runs.loc[name, measure].tolist())
+            for other in COMPARED_TO:
+                if other in names and other != name:
+                    row[f"{measure} - {other}"] = paired_difference(runs.loc[name, measure], runs.loc[other, measure])
+        table[name] = row
+    return table
+
+
+def benchmark_table(study: Study, results: pd.DataFrame) -> dict[str, dict[str, Estimate]]:
+    """Per rule: every metric of every benchmark at the last step, and those of the initial model."""
+    table: dict[str, dict[str, Estimate]] = {"initial model": {}}
+    columns = results[["benchmark", "metric"]].drop_duplicates().itertuples(index=False)
+    for benchmark, metric in columns:
+        chosen = results[(results["benchmark"] == benchmark) & (results["metric"] == metric)]
+        by_step = chosen.set_index(["step", "rule", "seed"])["value"]
+        label = f"{benchmark}: {metric.replace('_', ' ')}"
+        initial = float(by_step.loc[0].iloc[0])
+        table["initial model"][label] = Estimate(initial, math.nan, math.nan, 1)
+        for rule in study.rules:
+            values = by_step.loc[study.training.steps].loc[rule.name]
+            table.setdefault(rule.name, {})[label] = mean_over_seeds(values.tolist())
+    return table
+
+
+def training_table(study: Study, training: pd.DataFrame) -> dict[str, dict[str, Estimate]]:
+    """Per rule: what rollouts were like, averaged over the last quarter of the steps."""
+    late = training[training["step"] > study.training.steps * 3 // 4]
+    by_run = late.groupby(["metric", "rule", "seed"])["value"].mean()
+    return {
+        rule.name: {
+            label: mean_over_seeds(by_run.loc[metric].loc[rule.name].dropna().tolist() or [math.nan])
+            for metric, label in _SHOWN_OF_TRAINING.items()
+        }
+        for rule in study.rules
+    }
+
+
+def format_estimate(estimate: Estimate | None, signed: bool = False) -> str:
+    """An estimate with its interval, both to the digits that the interval's width justifies."""
+    if estimate is None or math.isnan(estimate.mean):
+        return "–"
+    width = estimate.high - estimate.low
+    digits = 3 if math.isnan(width) or width <= 0 else min(max(1 - math.floor(math.log10(width)), 0), 4)
+    sign = "+" if signed else ""
+    mean = f"{estimate.mean:{sign}.{digits}f}"
+    if math.isnan(width):
+        return mean
+    return f"{mean} [{estimate.low:{sign}.{digits}f}, {estimate.high:{sign}.{digits}f}]"
+
+
+def _write(path: Path, table: dict[str, dict[str, Estimate]]) -> None:
+    labels = list(dict.fromkeys(label for row in table.values() for label in row))
+    numbers, texts = [], []
+    for rule, row in table.items():
+        number: dict[str, object] = {"rule": rule}
+        text = {"rule": rule}
+        for label in labels:
+            estimate = row.get(label)
+            text[label] = format_estimate(estimate, signed=" - " in label)
+            for part in ("mean", "low", "high"):
+                number[f"{label}, {part}"] = math.nan if estimate is None else getattr(estimate, part)
+        number["seeds"] = max(estimate.seeds for estimate in row.values())
+        text["seeds"] = str(number["seeds"])
+        numbers.append(number)
+        texts.append(text)
+    shown = pd.DataFrame(texts)
+    write_text(path.with_suffix(".csv"), pd.DataFrame(numbers).to_csv(index=False, lineterminator="\n"))
+    write_text(path.with_suffix(".md"), shown.to_markdown(index=False, disable_numparse=True) + "\n")
+    latex = shown.rename(columns=_escape).map(_escape).to_latex(index=False, escape=False)
+    write_text(path.with_suffix(".tex"), latex)
+
+
+def _escape(text: str) -> str:
+    """Text for LaTeX."""
+    replacements = {"\\": r"\textbackslash{}", "–": "--"} | {sign: f"\\{sign}" for sign in "&%$#_{}"}
+    return "".join(replacements.get(sign, sign) for sign in text)

@@ -1,0 +1,17 @@
+"""The verifier of chained arithmetic."""
+
+import re
+
+from balanced_aggregation.data.arithmetic import ANSWER
+from balanced_aggregation.rewards.verdict import Outcome, Verdict
+
+_ANSWER = re.compile(rf"{ANSWER}(\d+)$")
+
+
+def check_arithmetic(response: str, gold: str) -> Verdict:
+    """Compare the number after the answer sign, which must end the response, with the gold."""
+    found = _ANSWER.search(response)
+    if not found:
+        return Verdict(Outcome.NO_ANSWER, None)
+    equal = int(found[1]) == int(gold)
+    return Verdict(Outcome.EQUAL if equal else Outcome.NOT_EQUAL, found[1])

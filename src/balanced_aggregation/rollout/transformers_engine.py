@@ -1,0 +1,124 @@
+"""The rollout engine on transformers: no server, no copy of the weights, exact with respect to the trainer's model."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from transformers import DynamicCache, PreTrainedModel
+
+from balanced_aggregation.rollout import Response, Sampling
+
+
+class TransformersEngine:
+    """Samples from a model that the trainer goes on to update, so its weights are always the current ones.
+
+    A prompt is read once for all its samples, and finished responses leave the batch, cache included.
+    """
+
+    def __init__(self, model: PreTrainedModel, end_token_ids: Sequence[int], pad_token_id: int, batch_size: int):
+        """Args: the model, the tokens that end a response, the padding, and how many responses run side by side."""
+        self.model = model
+        self.end_token_ids = torch.tensor(list(end_token_ids))
+        self.pad_token_id = pad_token_id
+        self.batch_size = batch_size
+
+    @torch.no_grad()
+    def generate(self, prompts: Sequence[Sequence[int]], samples: int, sampling: Sampling) -> list[Response]:
+        """See `RolloutEngine.generate`. A response's tokens depend on the seed and its place in the list only."""
+        rows = len(prompts) * samples
+        responses: list[Response] = []
+        for first in range(0, rows, self.batch_size):
+            places = torch.arange(first, min(first + self.batch_size, rows))
+            responses += self._generate_batch(prompts, samples, sampling, places, rows)
+        return responses
+
+    def _generate_batch(
+        self, prompts: Sequence[Sequence[int]], samples: int, sampling: Sampling, places: Int[Tensor, " b"], rows: int
+    ) -> list[Response]:
+        generator = torch.Generator().manual_seed(sampling.seed)
+        tokens: list[list[int]] = [[] for _ in places]
+        log_probs: list[list[float]] = [[] for _ in places]
+        ended = [False] * len(places)
+        live = torch.arange(len(places))  # rows of the batch that go on
+
+        asked, prompt_of = torch.unique(places // samples, return_inverse=True)
+        input_ids, mask = self._left_padded([prompts[i] for i in asked])
+        cache = DynamicCache(config=self.model.config)
+        logits = self._forward(input_ids, mask, cache)[prompt_of]
+        cache.batch_select_indices(prompt_of)
+        mask = mask[prompt_of]
+        for step in range(sampling.max_new_tokens):
+            # One number a response of the whole call, so that cutting it into batches changes nothing.
+            uniform = torch.rand(rows, generator=generator, dtype=torch.float64)[places[live]]
+            chosen, chosen_log_probs = choose_tokens(logits, uniform, sampling)
+            is_end = torch.isin(chosen, self.end_token_ids)
+            for row, token, log_prob, end in zip(
+                live.tolist(), chosen.tolist(), chosen_log_probs.tolist(), is_end.tolist(), strict=True
+            ):
+                tokens[row].append(token)
+                log_probs[row].append(log_prob)
+                ended[row] = end
+            if step + 1 == sampling.max_new_tokens:
+                break
+            if is_end.any():
+                going_on = (~is_end).nonzero().squeeze(1)
+                if going_on.numel() == 0:
+                    break
+                live, chosen, mask = live[going_on], chosen[going_on], mask[going_on]
+                cache.batch_select_indices(going_on)
+            mask = torch.cat([mask, mask.new_ones(len(live), 1)], dim=1)
+            logits = self._forward(chosen[:, None], mask, cache)
+        return [Response(t, p, truncated=not e) for t, p, e in zip(tokens, log_probs, ended, strict=True)]
+
+    def _forward(
+        self, input_ids: Int[Tensor, "b new"], mask: Int[Tensor, "b all"], cache: DynamicCache
+    ) -> Float[Tensor, "b vocabulary"]:
+        positions = (mask.cumsum(1) - 1).clamp(min=0)[:, -input_ids.shape[1] :]
+        output = self.model(
+            input_ids=input_ids,
+            attention_mask=mask,
+            position_ids=positions,
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        return output.logits[:, -1].float()
+
+    def _left_padded(self, prompts: Sequence[Sequence[int]]) -> tuple[Int[Tensor, "b n"], Int[Tensor, "b n"]]:
+        width = max(len(prompt) for prompt in prompts)
+        input_ids = torch.full((len(prompts), width), self.pad_token_id)
+        mask = torch.zeros(len(prompts), width, dtype=torch.int64)
+        for row, prompt in enumerate(prompts):
+            input_ids[row, width - len(prompt) :] = torch.tensor(prompt)
+            mask[row, width - len(prompt) :] = 1
+        return input_ids, mask
+
+
+def choose_tokens(
+    logits: Float[Tensor, "b vocabulary"], uniform: Float[Tensor, " b"], sampling: Sampling
+) -> tuple[Int[Tensor, " b"], Float[Tensor, " b"]]:
+    """Draw a token for each row by inverting its cumulative distribution at ``uniform`` (in [0, 1)).
+
+    Returns:
+        the tokens, and their log-probabilities at the temperature (of the untempered distribution if greedy).
+    """
+    log_probs = torch.log_softmax(logits / (sampling.temperature or 1.0), dim=-1)
+    if sampling.temperature == 0:
+        tokens = log_probs.argmax(-1)
+    else:
+        probs = log_probs.double().exp()
+        if sampling.top_p < 1:
+            probs = _nucleus(probs, sampling.top_p)
+        cumulative = probs.cumsum(-1)
+        total = cumulative[:, -1]
+        point = torch.minimum(uniform * total, torch.nextafter(total, torch.zeros_like(total)))
+        tokens = torch.searchsorted(cumulative, point[:, None], right=True).squeeze(1)
+    return tokens, log_probs.gather(1, tokens[:, None]).squeeze(1)
+
+
+def _nucleus(probs: Float[Tensor, "b vocabulary"], top_p: float) -> Float[Tensor, "b vocabulary"]:
+    """Probabilities with 0 outside the smallest set of most probable tokens that holds ``top_p`` of the mass."""
+    ordered, order = probs.sort(dim=-1, descending=True, stable=True)
+    outside = ordered.cumsum(-1) - ordered >= top_p
+    return torch.zeros_like(probs).scatter(1, order, ordered.masked_fill(outside, 0.0))

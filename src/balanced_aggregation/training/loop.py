@@ -1,0 +1,266 @@
+"""Group relative policy optimisation of one model under one aggregation rule."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pandas as pd
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from balanced_aggregation.advantages import group_advantages
+from balanced_aggregation.aggregation import Rule
+from balanced_aggregation.config import Training
+from balanced_aggregation.diagnostics import length_statistics, sign_mass
+from balanced_aggregation.errors import UserError
+from balanced_aggregation.files import read_json, remove, write_json
+from balanced_aggregation.models import end_token_ids, save_model
+from balanced_aggregation.rewards import VERIFIERS, Outcome, Verdict
+from balanced_aggregation.rollout import Response, RolloutEngine, Sampling
+from balanced_aggregation.rollout.transformers_engine import TransformersEngine
+from balanced_aggregation.seeding import derive_seed
+from balanced_aggregation.training.batch import Batch, log_probs_by_response
+from balanced_aggregation.training.checkpoint import Progress, restore_checkpoint, save_checkpoint
+from balanced_aggregation.training.journal import Journal
+from balanced_aggregation.training.sampler import PromptSampler
+from balanced_aggregation.training.update import (
+    accumulate_gradients,
+    apply_update,
+    create_optimizer,
+    learning_rate,
+    zero_gradients,
+)
+
+
+class Observer(Protocol):
+    """Told of every step after it has been written; whatever it does cannot change the training."""
+
+    def on_step(self, metrics: dict[str, Any], timing: dict[str, Any]) -> None:
+        """Args: the rows of metrics.jsonl and timing.jsonl."""
+        ...
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one training needs besides the model."""
+
+    settings: Training
+    seed: int
+    rules: dict[str, Rule]
+    """Every rule that is compared, for the diagnostics, by the name that results use."""
+    rule: str
+    """The one that trains."""
+    problems: pd.DataFrame
+    evaluated_steps: Sequence[int]
+
+
+class Trainer:
+    """A policy under training, with all that a step changes."""
+
+    def __init__(
+        self,
+        task: Task,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        reference: PreTrainedModel | None = None,
+        engine: RolloutEngine | None = None,
+    ):
+        """Args: the task, the initial policy (updated in place), the reference of the KL, the engine that samples."""
+        settings = task.settings
+        if settings.kl_coefficient and reference is None:
+            raise ValueError("a KL coefficient needs a reference model")
+        self.task, self.settings = task, settings
+        self.model, self.tokenizer, self.reference = model, tokenizer, reference
+        self.engine = engine or TransformersEngine(
+            model, end_token_ids(model, tokenizer), tokenizer.pad_token_id, settings.rollout_batch_size
+        )
+        self.optimizer = create_optimizer(model, settings)
+        self.sampler = PromptSampler(len(task.problems), settings.prompts_per_step, task.seed)
+        self.progress = Progress()
+
+    def step(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Sample, verify, update once or several times; return the step's metrics and its timing."""
+        started = time.perf_counter()
+        self.progress.step += 1
+        rows = self.task.problems.iloc[self.sampler.next()]
+        prompts = [self.tokenizer.encode(p, add_special_tokens=False) for p in rows["prompt"]]
+        responses = self._sample(prompts)
+        sampled = time.perf_counter()
+        verdicts = verify_responses(self.tokenizer, responses, rows, self.settings.group_size)
+        verified = time.perf_counter()
+        batch, rewards = self._batch(prompts, responses, verdicts)
+        updates = self._update(batch, [torch.tensor(r.log_probs) for r in responses])
+        ended = time.perf_counter()
+        tokens = sum(len(r.token_ids) for r in responses)
+        metrics = {
+            "step": self.progress.step,
+            **self._describe(batch, rewards, responses, verdicts),
+            **updates,
+        }
+        timing = {
+            "step": self.progress.step,
+            "rollout_seconds": sampled - started,
+            "verify_seconds": verified - sampled,
+            "update_seconds": ended - verified,
+            "tokens_per_second": tokens / (ended - started),
+        }
+        return metrics, timing
+
+    def _sample(self, prompts: Sequence[Sequence[int]]) -> list[Response]:
+        sampling = Sampling(
+            temperature=self.settings.temperature,
+            max_new_tokens=self.settings.max_new_tokens,
+            seed=derive_seed(self.task.seed, "rollout", self.progress.step),
+        )
+        return self.engine.generate(prompts, self.settings.group_size, sampling)
+
+    def _batch(
+        self, prompts: Sequence[Sequence[int]], responses: Sequence[Response], verdicts: Sequence[Verdict]
+    ) -> tuple[Batch, Tensor]:
+        size = self.settings.group_size
+        lengths = torch.tensor([len(r.token_ids) for r in responses])
+        if self.settings.mask_truncated:
+            lengths[torch.tensor([r.truncated for r in responses])] = 0
+        rewards = torch.tensor([v.reward for v in verdicts], dtype=torch.float64)
+        group_ids = torch.arange(len(prompts)).repeat_interleave(size)
+        batch = Batch(
+            prompts=[torch.tensor(p) for p in prompts for _ in range(size)],
+            responses=[torch.tensor(r.token_ids) for r in responses],
+            lengths=lengths,
+            advantages=group_advantages(rewards, group_ids, normalize_std=self.settings.normalize_std),
+            group_ids=group_ids,
+        )
+        return batch, rewards
+
+    def _update(self, batch: Batch, sampled_log_probs: Sequence[Tensor]) -> dict[str, float]:
+        settings, rule = self.settings, self.task.rules[self.task.rule]
+        parts = [batch.select(i) for i in torch.arange(len(batch)).chunk(settings.mini_batches)]
+        forward = {"temperature": settings.temperature, "max_tokens": settings.micro_batch_tokens}
+        # The first update is on-policy: its old log-probabilities are its own. The others need theirs from now.
+        old = [None] + [log_probs_by_response(self.model, part, **forward) for part in parts[1:]]
+        reference = [None] * len(parts)
+        if settings.kl_coefficient:
+            reference = [log_probs_by_response(self.reference, part, **forward) for part in parts]
+        passes, norms, mismatch = [], [], []
+        for _ in range(settings.epochs):
+            for k, part in enumerate(parts):
+                zero_gradients(self.model)
+                weights = rule(part.lengths, part.advantages, part.group_ids)
+                gradients = accumulate_gradients(self.model, part, weights, settings, old[k], reference[k])
+                norms.append(apply_update(self.model, self.optimizer, settings, self.progress.updates))
+                self.progress.updates += 1
+                if not passes:
+                    old[0] = gradients.log_probs
+                    mismatch = [
+                        (ours - theirs).abs().max()
+                        for ours, theirs in zip(gradients.log_probs, sampled_log_probs, strict=False)
+                        if ours is not None
+                    ]
+                passes.append(gradients)
+        tokens = max(sum(p.tokens for p in passes), 1)
+        return {
+            "loss": sum(p.loss for p in passes) / len(passes),
+            "grad_norm": sum(norms) / len(norms),
+            "learning_rate": learning_rate(settings, self.progress.updates - 1),
+            "clip_fraction": sum(p.clipped_tokens for p in passes) / tokens,
+            "kl": sum(p.kl for p in passes) / tokens,
+            "engine_mismatch": float(torch.stack(mismatch).max()) if mismatch else 0.0,
+        }
+
+    def _describe(
+        self, batch: Batch, rewards: Tensor, responses: Sequence[Response], verdicts: Sequence[Verdict]
+    ) -> dict[str, Any]:
+        """What the step's rollout was like, and what each rule of the study makes of it."""
+        by_group = rewards.view(-1, self.settings.group_size)
+        count = len(responses)
+        sampled = sum(len(r.token_ids) for r in responses)
+        statistics = length_statistics(batch.lengths, batch.advantages, batch.group_ids)
+        description = {
+            "reward": float(rewards.mean()),
+            "zero_variance_groups": float((by_group.amax(1) == by_group.amin(1)).double().mean()),
+            "response_length": sampled / count,
+            "response_length_positive": statistics["positive"],
+            "response_length_negative": statistics["negative"],
+            "length_variation": statistics["variation"],
+            "length_gap": statistics["gap"],
+            "truncated": sum(r.truncated for r in responses) / count,
+            "entropy": -sum(sum(r.log_probs) for r in responses) / sampled,  # estimated by the sampled tokens
+            "no_answer": sum(v.outcome is Outcome.NO_ANSWER for v in verdicts) / count,
+            "verifier_gave_up": sum(v.outcome in (Outcome.TIMEOUT, Outcome.UNREADABLE) for v in verdicts) / count,
+        }
+        for name, rule in self.task.rules.items():
+            mass = sign_mass(rule(batch.lengths, batch.advantages, batch.group_ids), batch.lengths, batch.advantages)
+            description[f"positive_share/{name}"] = mass["positive_share"]
+            if name == self.task.rule:
+                description["positive_mass"], description["negative_mass"] = mass["positive"], mass["negative"]
+        return description
+
+
+def verify_responses(
+    tokenizer: PreTrainedTokenizerBase, responses: Sequence[Response], problems: pd.DataFrame, samples: int
+) -> list[Verdict]:
+    """Verdict on each response; ``samples`` of them, one after the other, belong to each row of ``problems``."""
+    texts = tokenizer.batch_decode([r.token_ids for r in responses], skip_special_tokens=True)
+    golds = [(VERIFIERS[p.verifier], p.gold) for p in problems.itertuples() for _ in range(samples)]
+    return [verifier(text, gold) for text, (verifier, gold) in zip(texts, golds, strict=True)]
+
+
+def run_training(trainer: Trainer, folder: Path, fingerprint: dict[str, Any], observers: Sequence[Observer]) -> Path:
+    """Train to the last step, going on from the newest checkpoint under ``folder`` if there is one.
+
+    Writes ``folder/state/`` (journals and the checkpoint to resume from) and ``folder/checkpoints/step_<n>``, a model
+    for each evaluated step. What is there belongs to the same training only if ``fingerprint`` is the same;
+    otherwise it is set aside as ``superseded`` and the training starts anew.
+
+    Returns:
+        the folder of the journals.
+
+    Raises:
+        UserError: the training diverged.
+    """
+    state, settings = folder / "state", trainer.settings
+    _claim(folder, fingerprint)
+    trainer.progress = restore_checkpoint(state / "resume", trainer.model, trainer.optimizer, trainer.sampler)
+    progress = trainer.progress
+    journals = [Journal(state / name, progress.step) for name in ("metrics.jsonl", "timing.jsonl")]
+    while progress.step < settings.steps:
+        try:
+            metrics, timing = trainer.step()
+        except FloatingPointError as error:
+            raise UserError(f"{folder}: training diverged at step {progress.step}: {error}") from error
+        for journal, row in zip(journals, (metrics, timing), strict=True):
+            journal.append(row)
+        for observer in observers:
+            observer.on_step(metrics, timing)
+        last = progress.step == settings.steps
+        if progress.step in trainer.task.evaluated_steps:
+            save_model(trainer.model, trainer.tokenizer, checkpoint_folder(folder, progress.step))
+        if last or progress.step % settings.checkpoint_every == 0:
+            for journal in journals:
+                journal.sync()
+            save_checkpoint(state / "resume", trainer.model, trainer.optimizer, trainer.sampler, progress)
+    for journal in journals:
+        journal.close()
+    return state
+
+
+def checkpoint_folder(run: Path, step: int) -> Path:
+    """Where a run keeps the model of an evaluated step."""
+    return run / "checkpoints" / f"step_{step:06d}"
+
+
+def _claim(folder: Path, fingerprint: dict[str, Any]) -> None:
+    """Make sure that what ``folder`` holds was made by this very training."""
+    mark = folder / "state" / "fingerprint.json"
+    if mark.exists() and read_json(mark) != fingerprint:
+        superseded = folder / "superseded"
+        remove(superseded)
+        superseded.mkdir()
+        for name in ("state", "checkpoints"):
+            if (folder / name).exists():
+                (folder / name).rename(superseded / name)
+    if not mark.exists():
+        write_json(mark, fingerprint)

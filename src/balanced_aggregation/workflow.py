@@ -1,0 +1,80 @@
+"""What the Snakefile needs of a study: kept here, so that rule files hold no logic."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from balanced_aggregation.config import parse_study
+from balanced_aggregation.errors import UserError
+from balanced_aggregation.files import json_digest, write_text
+from balanced_aggregation.layout import Layout
+from balanced_aggregation.provenance import (
+    PACKAGE,
+    data_settings,
+    evaluation_settings,
+    initial_model_settings,
+    model_settings,
+    training_settings,
+)
+from balanced_aggregation.reporting import figures, tables
+from balanced_aggregation.rule_loading import rule_file
+
+
+class Plan(Layout):
+    """A study as the workflow sees it: paths with wildcards, inputs of rules, and digests of settings.
+
+    A digest among a rule's params makes Snakemake run the rule again when those settings change, and only then.
+    """
+
+    def __init__(self, config: dict[str, Any], origin: list[str]):
+        """Validate Snakemake's configuration; a mistake ends the program before there is a DAG.
+
+        Args:
+            config: the merged configuration.
+            origin: the files that it comes from.
+        """
+        try:
+            super().__init__(parse_study(config, " + ".join(origin) or "configuration"))
+        except UserError as error:
+            sys.exit(f"error: {error}")
+        study = self.study
+        self.rules = [rule.name for rule in study.rules]
+        self.settings = {
+            "model": json_digest(model_settings(study)),
+            "data": json_digest(data_settings(study)),
+            "initial_model": json_digest(initial_model_settings(study)),
+            "evaluation": json_digest(evaluation_settings(study)),
+        }
+        self.benchmarks = [self.benchmark(benchmark.name) for benchmark in study.data.benchmarks]
+        self.any_run = self.run("{aggregation}", "{seed}")
+        self.any_evaluation = self.evaluation("{aggregation}", "{seed}", "{step}")
+        self.table_files = [self.tables / f"{name}.{end}" for name in tables.TABLES for end in tables.SUFFIXES]
+        self.figure_files = [self.figures / f"{name}.{end}" for name in figures.FIGURES for end in figures.SUFFIXES]
+        reporting = PACKAGE / "reporting"
+        self.table_code = [reporting / "statistics.py", reporting / "tables.py"]
+        self.figure_code = [*self.table_code, reporting / "figures.py"]
+
+    def write_study(self) -> None:
+        """Write the study that is about to run, for the commands to read; untouched if it is there already."""
+        text = yaml.safe_dump(self.study.model_dump(mode="json"), sort_keys=False)
+        if not self.study_file.exists() or self.study_file.read_text(encoding="utf-8") != text:
+            write_text(self.study_file, text)
+
+    def rule_files(self, wildcards: Any) -> list[Path]:
+        """The user's own file of an aggregation rule, if it has one."""
+        file = rule_file(self.study.rule(wildcards.aggregation).rule)
+        return [file] if file else []
+
+    def training_settings(self, wildcards: Any) -> str:
+        """Digest of the settings of a training."""
+        return json_digest(training_settings(self.study, wildcards.aggregation))
+
+    def log(self, stage: str) -> Path:
+        """Log of a stage; wildcards may be in its name."""
+        return self.root / "logs" / f"{stage}.log"
+
+    def resources(self, stage: str) -> Path:
+        """Time and memory that a stage took, as Snakemake measures it."""
+        return self.root / "benchmarks" / f"{stage}.jsonl"

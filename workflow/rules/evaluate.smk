@@ -1,0 +1,73 @@
+# Every checkpoint on every benchmark.
+
+
+rule evaluate:
+    input:
+        plan.any_run / "run.json",
+        plan.benchmarks,
+    output:
+        plan.any_evaluation,
+    params:
+        study=plan.study_file,
+        settings=plan.settings["evaluation"],
+    log:
+        plan.log("evaluate/{aggregation}/seed{seed}/step{step}"),
+    benchmark:
+        plan.resources("evaluate/{aggregation}/seed{seed}/step{step}")
+    threads: plan.study.threads
+    conda:
+        "../../envs/cpu.yaml"
+    shell:
+        "balagg evaluate {params.study} --rule {wildcards.aggregation} --seed {wildcards.seed}"
+        " --step {wildcards.step} 2>&1 | tee {log}"
+
+
+rule evaluate_base:
+    input:
+        plan.initial_model,
+        plan.benchmarks,
+    output:
+        plan.base_evaluation(),
+    params:
+        study=plan.study_file,
+        settings=plan.settings["evaluation"],
+    log:
+        plan.log("evaluate/base"),
+    benchmark:
+        plan.resources("evaluate/base")
+    threads: plan.study.threads
+    conda:
+        "../../envs/cpu.yaml"
+    shell:
+        "balagg evaluate-base {params.study} 2>&1 | tee {log}"
+
+
+rule collect:
+    input:
+        plan.base_evaluation(),
+        plan.data_manifest,
+        expand(
+            [plan.any_run / "run.json", plan.any_run / "metrics.jsonl"],
+            aggregation=plan.rules,
+            seed=plan.study.seeds,
+        ),
+        expand(
+            plan.any_evaluation,
+            aggregation=plan.rules,
+            seed=plan.study.seeds,
+            step=plan.study.evaluated_steps,
+        ),
+    output:
+        plan.results,
+        plan.training_metrics,
+    params:
+        study=plan.study_file,
+    log:
+        plan.log("collect"),
+    benchmark:
+        plan.resources("collect")
+    conda:
+        "../../envs/cpu.yaml"
+    localrule: True
+    shell:
+        "balagg collect {params.study} 2>&1 | tee {log}"

@@ -1,0 +1,42 @@
+# Tables and figures, from the two Parquet files of results and nothing else. The code that makes them is an input of
+# these rules and of no others: a change of it draws anew and trains nothing.
+
+
+rule tables:
+    input:
+        plan.results,
+        plan.training_metrics,
+        code=plan.table_code,
+    output:
+        plan.table_files,
+    params:
+        study=plan.study_file,
+    log:
+        plan.log("tables"),
+    benchmark:
+        plan.resources("tables")
+    conda:
+        "../../envs/cpu.yaml"
+    localrule: True
+    shell:
+        "balagg tables {params.study} 2>&1 | tee {log}"
+
+
+rule figures:
+    input:
+        plan.results,
+        plan.training_metrics,
+        code=plan.figure_code,
+    output:
+        plan.figure_files,
+    params:
+        study=plan.study_file,
+    log:
+        plan.log("figures"),
+    benchmark:
+        plan.resources("figures")
+    conda:
+        "../../envs/cpu.yaml"
+    localrule: True
+    shell:
+        "balagg figures {params.study} 2>&1 | tee {log}"

@@ -1,0 +1,26 @@
+# One training for each rule and seed. Its checkpoints are in folders that are not declared as output, because
+# Snakemake removes outputs before a job runs again and a killed training goes on from its checkpoint.
+
+
+rule train:
+    input:
+        plan.initial_model,
+        plan.train_problems,
+        ancient(plan.tracking),
+        rule_files=plan.rule_files,
+    output:
+        plan.any_run / "run.json",
+        plan.any_run / "metrics.jsonl",
+        plan.any_run / "timing.jsonl",
+    params:
+        study=plan.study_file,
+        settings=plan.training_settings,
+    log:
+        plan.log("train/{aggregation}/seed{seed}"),
+    benchmark:
+        plan.resources("train/{aggregation}/seed{seed}")
+    threads: plan.study.threads
+    conda:
+        "../../envs/cpu.yaml"
+    shell:
+        "balagg train {params.study} --rule {wildcards.aggregation} --seed {wildcards.seed} 2>&1 | tee {log}"

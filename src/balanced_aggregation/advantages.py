@@ -49,4 +49,4 @@ def group_advantages(
     if not normalize_std:
         return centred
     std = (of_group(centred**2, "sum") / (counts - 1).clamp(min=1)).sqrt()
-    return centred / (std[index] + eps)
+    return torch.where(is_zero, 0.0, centred / (std[index] + eps))  # eps may be 0

@@ -208,7 +208,7 @@ def _refuse(wrong: Tensor, values: Tensor, what: str, allowed: str) -> None:
 
 
 def _renumbered(group_ids: Tensor) -> Int64[Tensor, " n"]:
-    """The ids as ``0 .. P-1``, in linear time where their range allows a table (sorting 10 million ids takes longer)."""
+    """The ids as ``0 .. P-1``, in linear time where their range allows a table (a sort of 10 million takes longer)."""
     ids = group_ids.to(torch.int64)
     if ids.numel() == 0:
         return ids

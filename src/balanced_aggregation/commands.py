@@ -38,7 +38,8 @@ def train(study: Study, layout: Layout, rule_name: str, seed: int) -> None:
     problems = read_problems(layout.train_problems)
     if len(problems) < study.training.prompts_per_step:
         raise UserError(
-            f"training.prompts_per_step = {study.training.prompts_per_step}: data.train has {len(problems)} problems left"
+            f"training.prompts_per_step = {study.training.prompts_per_step}: "
+            f"only {len(problems)} problems of data.train are left"
         )
     task = Task(study.training, seed, _rules(study), rule.name, problems, study.evaluated_steps)
     fingerprint = training_fingerprint(study, layout, rule.name, seed)

@@ -211,7 +211,7 @@ class Evaluation(Section):
     every: PositiveInt = Field(default=20, description="Steps between evaluated checkpoints; the last one always is.")
     seed: NonNegativeInt = 0
     samples: PositiveInt = Field(default=4, description="k of avg@k, besides one greedy response.")
-    pass_at: list[PositiveInt] = Field(default=[1, 4], description="Every k of pass@k.")
+    pass_at: list[PositiveInt] = Field(default=[2, 4], description="Every k of pass@k; pass@1 equals avg@k.")
     temperature: PositiveFloat = 1.0
     top_p: float = Field(default=1.0, gt=0, le=1)
     max_new_tokens: PositiveInt = 96
@@ -272,7 +272,8 @@ class Study(Section):
         available = getattr(self.data.train, "problems", None) or getattr(self.data.train, "limit", None)
         if available and available < self.training.prompts_per_step:
             raise ValueError(
-                f"training.prompts_per_step = {self.training.prompts_per_step}: at most the {available} problems of data.train"
+                f"training.prompts_per_step = {self.training.prompts_per_step}: "
+                f"at most the {available} problems of data.train"
             )
         return self
 

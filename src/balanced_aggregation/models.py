@@ -1,4 +1,4 @@
-"""Models and tokenizers: made, loaded from a folder, the hub or a GGUF file, and saved as plain Hugging Face folders."""
+"""Models and tokenizers: made, loaded from a folder, the hub or a GGUF file, saved as Hugging Face folders."""
 
 import importlib.util
 from pathlib import Path
@@ -14,10 +14,13 @@ from transformers import (
     Qwen3Config,
     Qwen3ForCausalLM,
 )
+from transformers.utils.logging import disable_progress_bar
 
 from balanced_aggregation.config import PretrainedModel, TinyModel
 from balanced_aggregation.errors import UserError
 from balanced_aggregation.files import atomic_path
+
+disable_progress_bar()  # every stage loads a model, and its log is read by people
 
 
 def character_tokenizer(symbols: str) -> PreTrainedTokenizerFast:
@@ -75,8 +78,9 @@ def load_pretrained(config: PretrainedModel) -> tuple[PreTrainedModel, PreTraine
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UserError(f"model.path = {config.path!r}: cannot be loaded: {reason}") from error
-    if hasattr(model.config, "quantization_config"):  # of a GGUF file, whose weights have been expanded to float32
+    if config.gguf_file:  # its weights have been expanded to float32: the model is no longer a quantised one
         del model.config.quantization_config
+        model.hf_quantizer = None
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return model, tokenizer

@@ -1,7 +1,10 @@
 """Every random choice has a seed derived from the study's: no state to carry along, no order to depend on."""
 
 import hashlib
+import random
+from typing import Any
 
+import numpy as np
 import torch
 
 
@@ -18,3 +21,30 @@ def make_deterministic(threads: int) -> None:
     """Fix what the results depend on besides seeds: the thread count and the choice of algorithms."""
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(True)
+
+
+def seed_generators(seed: int) -> None:
+    """Seed the global generators. Nothing of ours draws from them, but a library may."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def generator_states() -> dict[str, Any]:
+    """State of the global generators, as JSON takes it."""
+    version, internal, gauss = random.getstate()
+    name, keys, position, has_gauss, cached = np.random.get_state()
+    return {
+        "python": [version, list(internal), gauss],
+        "numpy": [name, keys.tolist(), position, has_gauss, cached],
+        "torch": torch.get_rng_state().tolist(),
+    }
+
+
+def restore_generators(states: dict[str, Any]) -> None:
+    """Undo everything that has been drawn since `generator_states`."""
+    version, internal, gauss = states["python"]
+    random.setstate((version, tuple(internal), gauss))
+    name, keys, *rest = states["numpy"]
+    np.random.set_state((name, np.array(keys, dtype=np.uint32), *rest))
+    torch.set_rng_state(torch.tensor(states["torch"], dtype=torch.uint8))

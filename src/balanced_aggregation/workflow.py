@@ -1,6 +1,8 @@
 """What the Snakefile needs of a study: kept here, so that rule files hold no logic."""
 
+import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ class Plan(Layout):
     A digest among a rule's params makes Snakemake run the rule again when those settings change, and only then.
     """
 
-    def __init__(self, config: dict[str, Any], origin: list[str]):
+    def __init__(self, config: dict[str, Any], origin: Sequence[str | Path]):
         """Validate Snakemake's configuration; a mistake ends the program before there is a DAG.
 
         Args:
@@ -36,9 +38,11 @@ class Plan(Layout):
             origin: the files that it comes from.
         """
         try:
-            super().__init__(parse_study(config, " + ".join(origin) or "configuration"))
+            super().__init__(parse_study(config, " + ".join(map(str, origin)) or "configuration"))
         except UserError as error:
             sys.exit(f"error: {error}")
+        # `balagg` is found beside Python, also where the environment has not been activated.
+        os.environ["PATH"] += os.pathsep + str(Path(sys.executable).parent)
         study = self.study
         self.rules = [rule.name for rule in study.rules]
         self.settings = {

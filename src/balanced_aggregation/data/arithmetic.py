@@ -4,6 +4,7 @@ import random
 from dataclasses import dataclass
 
 from balanced_aggregation.config import ArithmeticData, Styles
+from balanced_aggregation.errors import UserError
 
 SYMBOLS = "0123456789+-=;>"
 """Every character of a problem or a solution."""
@@ -37,11 +38,22 @@ class Chain:
 
 
 def draw_chains(data: ArithmeticData, generator: random.Random, taken: set[Chain]) -> list[Chain]:
-    """Draw distinct chains that are not in ``taken``, and add them to it."""
-    chains = []
+    """Draw distinct chains that are not in ``taken``, and add them to it.
+
+    Raises:
+        UserError: there are not so many different ones.
+    """
+    chains: list[Chain] = []
+    misses = 0
     while len(chains) < data.problems:
         chain = _draw_chain(generator.randint(*data.terms), data.largest, generator)
-        if chain not in taken:
+        misses = misses + 1 if chain in taken else 0
+        if misses == 10_000:
+            raise UserError(
+                f"dataset {data.name!r}: problems = {data.problems}: only {len(chains)} were found that are new; "
+                f"allow more by terms = {list(data.terms)} or largest = {data.largest}"
+            )
+        if not misses:
             taken.add(chain)
             chains.append(chain)
     return chains

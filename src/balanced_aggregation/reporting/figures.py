@@ -96,7 +96,7 @@ def benchmarks(study: Study, results: pd.DataFrame) -> Figure:
             label = rule.name if place == 0 else None
             axes.plot([x], [values.mean()], marker, color=colour, markersize=8, fillstyle="none", label=label)
     axes.set_xticks(range(len(names)), names)
-    axes.set(ylabel=metric, title="Last step: each seed (small) and the mean over seeds (large)")
+    axes.set(ylabel=metric, title="Last step: seeds (small), mean (large)")
     axes.grid(visible=False, axis="x")
     axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
@@ -106,11 +106,11 @@ def differences(study: Study, results: pd.DataFrame) -> Figure:
     """Forest plot: paired differences to `token` and `sequence` at the last step and at the peak."""
     table = main_table(study, results)
     compared = [
-        (f"{rule} − {other}", row[f"{measure} - {other}"], measure)
+        (f"{row.keys['rule']} − {other}", estimate, measure)
         for other in COMPARED_TO
-        for rule, row in table.items()
+        for row in table
         for measure in ("last", "peak")
-        if f"{measure} - {other}" in row
+        if (estimate := row.estimates.get(f"{measure} - {other}"))
     ]
     figure, axes = plt.subplots(figsize=(6.4, 1.3 + 0.3 * max(len(compared), 1)), layout="constrained")
     axes.axvline(0, color="#555555", linewidth=0.8)
@@ -123,10 +123,8 @@ def differences(study: Study, results: pd.DataFrame) -> Figure:
     axes.invert_yaxis()
     seeds = len(study.seeds)
     interval = f"95 % t interval over {seeds} seeds" if seeds > 1 else "1 seed: no interval"
-    axes.set(
-        xlabel=f"difference in {average_name(study.evaluation)}, mean over benchmarks",
-        title=f"Paired differences, {interval}",
-    )
+    axes.set_xlabel(f"difference in {average_name(study.evaluation)}, mean over benchmarks")
+    axes.set_title(f"Paired differences, {interval}")
     axes.grid(visible=False, axis="y")
     return figure
 

@@ -1,6 +1,7 @@
 """The tables of a study as CSV (full precision), Markdown and LaTeX (booktabs)."""
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -34,6 +35,14 @@ _SHOWN_OF_TRAINING = {
 }
 
 
+@dataclass(frozen=True)
+class Row:
+    """One row of a table: what it is about, and its estimates by column (None where there is nothing to say)."""
+
+    keys: dict[str, str]
+    estimates: dict[str, Estimate | None]
+
+
 def write_tables(study: Study, layout: Layout) -> None:
     """Write every table under ``tables/``."""
     results, training = pd.read_parquet(layout.results), pd.read_parquet(layout.training_metrics)
@@ -42,49 +51,52 @@ def write_tables(study: Study, layout: Layout) -> None:
     _write(layout.tables / "training", training_table(study, training))
 
 
-def main_table(study: Study, results: pd.DataFrame) -> dict[str, dict[str, Estimate]]:
+def main_table(study: Study, results: pd.DataFrame) -> list[Row]:
     """Per rule: accuracy averaged over benchmarks at the last step and at the peak, and paired differences."""
     runs = last_and_peak(accuracy_by_step(results, average_name(study.evaluation)))
     names = [rule.name for rule in study.rules]
-    table: dict[str, dict[str, Estimate]] = {}
+    rows = []
     for name in names:
-        row = {}
+        estimates: dict[str, Estimate | None] = {}
         for measure in ("last", "peak"):
-            row[measure] = mean_over_seeds(runs.loc[name, measure].tolist())
+            estimates[measure] = mean_over_seeds(runs.loc[name, measure].tolist())
             for other in COMPARED_TO:
-                if other in names and other != name:
-                    row[f"{measure} - {other}"] = paired_difference(runs.loc[name, measure], runs.loc[other, measure])
-        table[name] = row
-    return table
+                if other in names:
+                    difference = paired_difference(runs.loc[name, measure], runs.loc[other, measure])
+                    estimates[f"{measure} - {other}"] = None if other == name else difference
+        rows.append(Row({"rule": name}, estimates))
+    return rows
 
 
-def benchmark_table(study: Study, results: pd.DataFrame) -> dict[str, dict[str, Estimate]]:
-    """Per rule: every metric of every benchmark at the last step, and those of the initial model."""
-    table: dict[str, dict[str, Estimate]] = {"initial model": {}}
-    columns = results[["benchmark", "metric"]].drop_duplicates().itertuples(index=False)
-    for benchmark, metric in columns:
-        chosen = results[(results["benchmark"] == benchmark) & (results["metric"] == metric)]
-        by_step = chosen.set_index(["step", "rule", "seed"])["value"]
-        label = f"{benchmark}: {metric.replace('_', ' ')}"
-        initial = float(by_step.loc[0].iloc[0])
-        table["initial model"][label] = Estimate(initial, math.nan, math.nan, 1)
-        for rule in study.rules:
-            values = by_step.loc[study.training.steps].loc[rule.name]
-            table.setdefault(rule.name, {})[label] = mean_over_seeds(values.tolist())
-    return table
+def benchmark_table(study: Study, results: pd.DataFrame) -> list[Row]:
+    """Per benchmark and metric: the initial model, and every rule at the last step."""
+    rows = []
+    for (benchmark, metric), own in results.groupby(["benchmark", "metric"], sort=False):
+        by_step = own.set_index(["step", "rule", "seed"])["value"].sort_index()
+        initial = Estimate(float(by_step.loc[0].iloc[0]), math.nan, math.nan, 1)
+        estimates = {
+            rule.name: mean_over_seeds(by_step.loc[study.training.steps].loc[rule.name].tolist())
+            for rule in study.rules
+        }
+        keys = {"benchmark": benchmark, "metric": metric.replace("_", " ")}
+        rows.append(Row(keys, {"initial model": initial, **estimates}))
+    return rows
 
 
-def training_table(study: Study, training: pd.DataFrame) -> dict[str, dict[str, Estimate]]:
+def training_table(study: Study, training: pd.DataFrame) -> list[Row]:
     """Per rule: what rollouts were like, averaged over the last quarter of the steps."""
     late = training[training["step"] > study.training.steps * 3 // 4]
     by_run = late.groupby(["metric", "rule", "seed"])["value"].mean()
-    return {
-        rule.name: {
-            label: mean_over_seeds(by_run.loc[metric].loc[rule.name].dropna().tolist() or [math.nan])
-            for metric, label in _SHOWN_OF_TRAINING.items()
-        }
+    return [
+        Row(
+            {"rule": rule.name},
+            {
+                label: mean_over_seeds(by_run.loc[metric].loc[rule.name].dropna().tolist() or [math.nan])
+                for metric, label in _SHOWN_OF_TRAINING.items()
+            },
+        )
         for rule in study.rules
-    }
+    ]
 
 
 def format_estimate(estimate: Estimate | None, signed: bool = False) -> str:
@@ -100,18 +112,16 @@ def format_estimate(estimate: Estimate | None, signed: bool = False) -> str:
     return f"{mean} [{estimate.low:{sign}.{digits}f}, {estimate.high:{sign}.{digits}f}]"
 
 
-def _write(path: Path, table: dict[str, dict[str, Estimate]]) -> None:
-    labels = list(dict.fromkeys(label for row in table.values() for label in row))
+def _write(path: Path, rows: list[Row]) -> None:
     numbers, texts = [], []
-    for rule, row in table.items():
-        number: dict[str, object] = {"rule": rule}
-        text = {"rule": rule}
-        for label in labels:
-            estimate = row.get(label)
+    for row in rows:
+        number: dict[str, object] = dict(row.keys)
+        text = dict(row.keys)
+        for label, estimate in row.estimates.items():
             text[label] = format_estimate(estimate, signed=" - " in label)
             for part in ("mean", "low", "high"):
                 number[f"{label}, {part}"] = math.nan if estimate is None else getattr(estimate, part)
-        number["seeds"] = max(estimate.seeds for estimate in row.values())
+        number["seeds"] = max(estimate.seeds for estimate in row.estimates.values() if estimate)
         text["seeds"] = str(number["seeds"])
         numbers.append(number)
         texts.append(text)

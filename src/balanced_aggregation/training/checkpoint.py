@@ -1,6 +1,7 @@
 """Checkpoints to resume from: everything that the next step depends on, in safetensors and JSON."""
 
 import dataclasses
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,7 +9,8 @@ import torch
 from safetensors.torch import load_file, load_model, save_file, save_model
 from transformers import PreTrainedModel
 
-from balanced_aggregation.files import atomic_path, read_json, remove, write_json
+from balanced_aggregation.files import atomic_path, read_json, remove, write_json, write_text
+from balanced_aggregation.seeding import generator_states, restore_generators
 from balanced_aggregation.training.sampler import PromptSampler
 
 
@@ -28,7 +30,7 @@ def save_checkpoint(
         path.mkdir()
         save_model(model, str(path / "model.safetensors"))
         save_file(_optimizer_tensors(model, optimizer), path / "optimizer.safetensors")
-        save_file({"torch": torch.get_rng_state()}, path / "random.safetensors")
+        write_text(path / "generators.json", json.dumps(generator_states()))
         write_json(path / "progress.json", {**dataclasses.asdict(progress), "sampler": sampler.state()})
     for older in _checkpoints(folder)[:-1]:
         remove(older)
@@ -49,7 +51,7 @@ def restore_checkpoint(
         values = {key.removeprefix(prefix): value for key, value in stored.items() if key.startswith(prefix)}
         if values:
             optimizer.state[parameter] = values
-    torch.set_rng_state(load_file(path / "random.safetensors")["torch"])
+    restore_generators(read_json(path / "generators.json"))
     state = read_json(path / "progress.json")
     sampler.restore(state.pop("sampler"))
     return Progress(**state)

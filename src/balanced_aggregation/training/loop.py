@@ -21,7 +21,7 @@ from balanced_aggregation.models import end_token_ids, save_model
 from balanced_aggregation.rewards import VERIFIERS, Outcome, Verdict
 from balanced_aggregation.rollout import Response, RolloutEngine, Sampling
 from balanced_aggregation.rollout.transformers_engine import TransformersEngine
-from balanced_aggregation.seeding import derive_seed
+from balanced_aggregation.seeding import derive_seed, seed_generators
 from balanced_aggregation.training.batch import Batch, log_probs_by_response
 from balanced_aggregation.training.checkpoint import Progress, restore_checkpoint, save_checkpoint
 from balanced_aggregation.training.journal import Journal
@@ -80,6 +80,7 @@ class Trainer:
         self.optimizer = create_optimizer(model, settings)
         self.sampler = PromptSampler(len(task.problems), settings.prompts_per_step, task.seed)
         self.progress = Progress()
+        seed_generators(derive_seed(task.seed, "libraries"))
 
     def step(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Sample, verify, update once or several times; return the step's metrics and its timing."""

@@ -1,0 +1,130 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from balanced_aggregation.models import create_tiny_model
+from balanced_aggregation.rollout import Sampling
+from balanced_aggregation.rollout.transformers_engine import TransformersEngine, choose_tokens
+from balanced_aggregation.training.batch import token_log_probs
+
+PROMPTS = [[5, 6, 7], [8], [3, 3, 4, 9, 2], [10, 11]]
+END = 1
+
+
+def engine(model, batch_size=64, ends=(END,), pad=0):
+    return TransformersEngine(model, ends, pad, batch_size)
+
+
+def test_greedy_equals_generate_of_transformers(make_model):
+    model = make_model(seed=3, dtype=torch.float64)
+    responses = engine(model).generate(PROMPTS, 1, Sampling(temperature=0, max_new_tokens=20, seed=0))
+    for prompt, response in zip(PROMPTS, responses, strict=True):
+        output = model.generate(
+            torch.tensor([prompt]), do_sample=False, max_new_tokens=20, eos_token_id=END, pad_token_id=0,
+            attention_mask=torch.ones(1, len(prompt)),
+        )  # fmt: skip
+        assert response.token_ids == output[0, len(prompt) :].tolist()
+        assert response.truncated == (response.token_ids[-1] != END)
+
+
+@pytest.mark.parametrize("pad", [0, END])
+def test_samples_depend_on_the_seed_and_not_on_the_batch_size_or_the_padding(make_model, pad):
+    model = make_model(dtype=torch.float64)
+    sampling = Sampling(temperature=1.0, max_new_tokens=30, seed=11)
+    reference = engine(model, 64).generate(PROMPTS, 3, sampling)
+    assert len(reference) == 12
+    assert len({tuple(r.token_ids) for r in reference}) == 12
+    assert {r.truncated for r in reference} == {True, False}
+    for batch_size in (1, 2, 5, 12):
+        again = engine(model, batch_size, pad=pad).generate(PROMPTS, 3, sampling)
+        assert [r.token_ids for r in again] == [r.token_ids for r in reference]
+    other = engine(model).generate(PROMPTS, 3, Sampling(temperature=1.0, max_new_tokens=30, seed=12))
+    assert [r.token_ids for r in other] != [r.token_ids for r in reference]
+
+
+def test_a_response_ends_with_its_end_token_or_is_truncated(make_model):
+    responses = engine(make_model()).generate(PROMPTS, 50, Sampling(temperature=1.0, max_new_tokens=12, seed=0))
+    for response in responses:
+        assert END not in response.token_ids[:-1]
+        assert response.truncated == (response.token_ids[-1] != END)
+        assert len(response.token_ids) == len(response.log_probs) <= 12
+        assert not response.truncated or len(response.token_ids) == 12
+
+
+def test_several_end_tokens(make_model):
+    responses = engine(make_model(), ends=(1, 4)).generate(PROMPTS, 20, Sampling(1.0, max_new_tokens=40, seed=0))
+    assert {r.token_ids[-1] for r in responses if not r.truncated} == {1, 4}
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_log_probs_are_those_of_the_trainer_at_the_same_temperature(make_model, temperature):
+    model = make_model()
+    responses = engine(model, batch_size=7).generate(PROMPTS, 4, Sampling(temperature, max_new_tokens=25, seed=0))
+    with torch.no_grad():
+        ours = token_log_probs(
+            model,
+            [torch.tensor(p) for p in PROMPTS for _ in range(4)],
+            [torch.tensor(r.token_ids) for r in responses],
+            temperature,
+        )
+    theirs = torch.tensor([value for r in responses for value in r.log_probs])
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
+
+
+def test_finished_responses_cost_nothing(make_model):
+    """Rows that the model computes: the prompts once each, then only responses that go on."""
+    model = make_model()
+    rows = []
+    forward = model.forward
+
+    def counting(*args, **kwargs):
+        rows.append(kwargs["input_ids"].shape[0])
+        return forward(*args, **kwargs)
+
+    model.forward = counting
+    responses = engine(model).generate(PROMPTS, 8, Sampling(temperature=1.0, max_new_tokens=40, seed=1))
+    assert rows[0] == len(PROMPTS)
+    lengths = [len(r.token_ids) for r in responses]
+    assert rows[1:] == [sum(length > step for length in lengths) for step in range(1, max(lengths))]
+    assert min(lengths) < max(lengths)
+
+
+def test_sampled_frequencies_are_the_probabilities():
+    logits = torch.tensor([[0.0, 1.0, -1.0, 2.0, -torch.inf]])
+    n = 40_000
+    uniform = (torch.arange(n, dtype=torch.float64) + 0.5) / n
+    for temperature in (1.0, 0.5):
+        tokens, log_probs = choose_tokens(logits.expand(n, -1), uniform, Sampling(temperature, 1, 0))
+        expected = torch.softmax(logits[0] / temperature, -1)
+        torch.testing.assert_close(torch.bincount(tokens, minlength=5) / n, expected, atol=1e-4, rtol=0)
+        torch.testing.assert_close(log_probs.exp(), expected[tokens])
+
+
+def test_top_p_keeps_the_smallest_sufficient_set():
+    logits = torch.tensor([[0.1, 0.5, 0.15, 0.25]]).log()
+    uniform = torch.linspace(0, 1 - 1e-9, 1000, dtype=torch.float64)
+    for top_p, kept in ((0.4, {1}), (0.49, {1}), (0.6, {1, 3}), (0.9, {1, 2, 3}), (1.0, {0, 1, 2, 3})):
+        tokens, _ = choose_tokens(logits.expand(1000, -1), uniform, Sampling(1.0, 1, 0, top_p=top_p))
+        assert set(tokens.tolist()) == kept
+
+
+@given(uniform=st.floats(0, 1, exclude_max=True), spread=st.floats(0, 80), seed=st.integers(0, 99))
+def test_a_token_without_probability_is_never_drawn(uniform, spread, seed):
+    logits = torch.randn(1, 9, generator=torch.Generator().manual_seed(seed)) * spread
+    logits[0, ::2] = -torch.inf
+    for point in (uniform, 0.0, 1 - 2**-53):
+        token, _ = choose_tokens(logits, torch.tensor([point], dtype=torch.float64), Sampling(1.0, 1, 0))
+        assert token.item() % 2 == 1
+
+
+def test_initial_weights_depend_on_their_seed_alone(tokenizer):
+    from balanced_aggregation.config import TinyModel
+
+    config = TinyModel(hidden_size=16, layers=1, heads=2, intermediate_size=16)
+    torch.manual_seed(1)
+    first = create_tiny_model(config, tokenizer, 5).state_dict()
+    torch.manual_seed(2)
+    again, other = (create_tiny_model(config, tokenizer, seed).state_dict() for seed in (5, 6))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(first["lm_head.weight"], other["lm_head.weight"])

@@ -132,10 +132,12 @@ def balanced(lengths, advantages, group_ids):
     Balanced Aggregation (arXiv 2605.04077). ``n_s`` and ``T_s`` are responses and tokens of the response's sign class
     in its group. The classes have the mass that `sequence` gives them; within a class all tokens weigh the same.
     """
+    groups = num_groups(group_ids)
     classes = 3 * group_ids + sign_classes(advantages) + 1
-    live = lengths > 0
-    share = group_sum(live, classes) / _positive(group_sum(live, group_ids))
-    return share / (num_groups(group_ids) * _positive(group_sum(lengths, classes)))
+    tokens = torch.bincount(classes, weights=lengths, minlength=3 * groups)
+    responses = torch.bincount(classes, weights=(lengths > 0).to(torch.float64), minlength=3 * groups)
+    size = responses.view(groups, 3).sum(1).repeat_interleave(3)
+    return (responses / (groups * _positive(size) * _positive(tokens)))[classes]
 
 
 @register_rule("token_batch")

@@ -3,7 +3,6 @@
 Stages import what they need when they run: torch and MLflow take seconds to load.
 """
 
-import logging
 import os
 import sys
 from pathlib import Path
@@ -173,7 +172,6 @@ def main() -> None:
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     }.items():
         os.environ.setdefault(name, value)
-    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     try:
         app.cli(prog="balagg", description="Aggregation rules of GRPO, compared.")
     except UserError as error:

@@ -1,8 +1,8 @@
 """MLflow as a mirror of the files under results/. It can fail at any time; then a warning is all that happens."""
 
 import contextlib
-import logging
 import os
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,8 +13,6 @@ from balanced_aggregation.config import Study
 from balanced_aggregation.files import json_digest, read_json, write_json
 from balanced_aggregation.layout import Layout
 from balanced_aggregation.provenance import git_commit, versions
-
-log = logging.getLogger(__name__)
 
 _EVERY_SECONDS = 5.0
 _LARGEST_REQUEST = 1000  # metrics; a limit of MLflow's API
@@ -193,4 +191,5 @@ def _warn_only(consequence: str) -> Iterator[None]:
         yield
     except Exception as error:  # whatever goes wrong in MLflow, its database or its server
         reason = str(error).strip().splitlines() or [""]
-        log.warning("%s: %s: %s", consequence, type(error).__name__, reason[0])
+        # Not by a logger: MLflow's migrations switch off all that exist.
+        print(f"WARNING: {consequence}: {type(error).__name__}: {reason[0]}", file=sys.stderr, flush=True)

@@ -1,0 +1,261 @@
+"""The whole DAG on a study that takes seconds a job: what a person who clones the repository goes through."""
+
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import psutil
+import pytest
+import yaml
+from mlflow import MlflowClient
+
+ROOT = Path(__file__).parent.parent
+SNAKEMAKE = [str(Path(sys.executable).parent / "snakemake"), "--snakefile", str(ROOT / "Snakefile")]
+STUDY = yaml.safe_load((ROOT / "studies" / "smoke.yaml").read_text()) | {"study": "t"}
+
+
+def start(folder, *arguments, study=None, stdout=subprocess.PIPE):
+    folder.mkdir(exist_ok=True)
+    if study is not None:
+        (folder / "study.yaml").write_text(yaml.safe_dump(study))
+    command = [*SNAKEMAKE, "--directory", str(folder), "--configfile", str(folder / "study.yaml"), *arguments]
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("MLFLOW")}
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=stdout, stderr=subprocess.STDOUT, text=True)
+
+
+def snakemake(folder, *arguments, study=None):
+    process = start(folder, *arguments, study=study)
+    output, _ = process.communicate(timeout=1200)
+    return process.returncode, output
+
+
+def succeed(folder, *arguments, study=None):
+    code, output = snakemake(folder, *arguments, study=study)
+    assert code == 0, output
+    return output
+
+
+def jobs(dry_run):
+    """Rules that a dry run would run, with their numbers."""
+    table = dry_run.partition("Job stats:")[2].partition("total")[0]
+    return {name: int(count) for name, count in re.findall(r"^(\w+)\s+(\d+)$", table, re.MULTILINE)}
+
+
+def deterministic_files(folder):
+    results = folder / "results" / "t"
+    files = [*results.glob("tables/*"), *results.glob("figures/*"), *results.glob("runs/*/*/metrics.jsonl")]
+    files += [*results.glob("*.parquet"), *results.glob("runs/*/*/run.json"), *results.glob("evaluations/**/*.parquet")]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed")
+    output = succeed(folder, study=STUDY)
+    return folder, output
+
+
+@pytest.mark.slow
+def test_from_nothing_to_tables_figures_and_tracked_runs(undisturbed):
+    folder, output = undisturbed
+    results = pd.read_parquet(folder / "results/t/results.parquet")
+    assert results.columns.tolist() == ["study", "rule", "seed", "step", "benchmark", "metric", "value", "n"]
+    names = ["token", "sequence", "balanced", "square_root"]
+    assert set(results["rule"]) == set(names)
+    assert results.groupby(["rule", "seed", "step", "benchmark", "metric"]).size().max() == 1
+    assert set(results["step"]) == {0, 8}
+    initial = results[results["step"] == 0].groupby(["benchmark", "metric"])["value"].nunique()
+    assert (initial == 1).all()
+    table = pd.read_csv(folder / "results/t/tables/main.csv")
+    assert table["rule"].tolist() == names
+    for name in ("learning_curves", "benchmarks", "differences"):
+        assert (folder / f"results/t/figures/{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert (folder / f"results/t/figures/{name}.pdf").read_bytes().startswith(b"%PDF")
+    assert re.search(
+        r"^balanced seed 1 +step +8/8  reward 0\.\d+ +[\d,]+ tokens/s  0:00:00 left$", output, re.MULTILINE
+    )
+
+    client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
+    experiment = client.get_experiment_by_name("t").experiment_id
+    runs = client.search_runs([experiment])
+    parents = [run for run in runs if run.data.tags["balagg.role"] == "study"]
+    children = [run for run in runs if run.data.tags["balagg.role"] == "training"]
+    assert len(parents) == 1 and len(children) == 8
+    assert {run.data.tags["mlflow.parentRunId"] for run in children} == {parents[0].info.run_id}
+    assert {run.info.status for run in runs} == {"FINISHED"}
+    for run in children:
+        assert [m.step for m in client.get_metric_history(run.info.run_id, "reward")] == list(range(1, 9))
+        evaluated = client.get_metric_history(run.info.run_id, "eval/sums/avg_at_2")
+        assert [m.step for m in evaluated] == [0, 8]
+    artifacts = [
+        f.path for folder in ("tables", "figures") for f in client.list_artifacts(parents[0].info.run_id, folder)
+    ]
+    assert {"tables/main.csv", "figures/learning_curves.png"} <= set(artifacts)
+
+
+@pytest.mark.slow
+def test_killed_trainings_end_with_the_same_bytes(undisturbed, tmp_path):
+    """SIGKILL at random moments, from the start of the process to its end, then snakemake again."""
+    generator = random.Random(0)
+    folder = tmp_path / "killed"
+    kills = 0
+    study = STUDY
+    for _ in range(8):
+        process = start(folder, study=study, stdout=subprocess.DEVNULL)
+        while process.poll() is None:
+            for training in trainings(process):
+                if kills < 6 and training.pid % 3:  # not all of them: some go through at once
+                    time.sleep(generator.uniform(0, 3))
+                    kills += kill(training)
+            time.sleep(0.2)
+        if process.returncode == 0:
+            break
+    assert process.returncode == 0 and kills >= 4
+    expected, found = deterministic_files(undisturbed[0]), deterministic_files(folder)
+    assert found.keys() == expected.keys()
+    differing = [name for name in expected if found[name] != expected[name]]
+    assert differing == []
+    client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
+    runs = client.search_runs([client.get_experiment_by_name("t").experiment_id], "tags.`balagg.role` = 'training'")
+    assert len(runs) == 8
+    for run in runs:
+        assert [m.step for m in client.get_metric_history(run.info.run_id, "reward")] == list(range(1, 9))
+
+
+def trainings(process):
+    found = []
+    try:
+        for child in psutil.Process(process.pid).children(recursive=True):
+            if child.name().startswith("balagg") and "train" in child.cmdline():
+                found.append(child)
+    except psutil.NoSuchProcess:
+        pass
+    return found
+
+
+def kill(process):
+    try:
+        process.send_signal(signal.SIGKILL)
+    except psutil.NoSuchProcess:
+        return 0
+    return 1
+
+
+@pytest.mark.slow
+def test_a_rule_in_one_file_of_ones_own_is_everywhere(undisturbed, tmp_path):
+    """And the runs of the other rules are not repeated."""
+    folder = tmp_path / "own"
+    shutil.copytree(undisturbed[0], folder)
+    (folder / "my_rules.py").write_text(
+        '"""A rule of my own."""\n\n'
+        "from balanced_aggregation.aggregation import num_groups\n\n\n"
+        "def inverse_square(lengths, advantages, group_ids):\n"
+        '    """Every token of a response of L tokens weighs 1 / L^2."""\n'
+        "    return 1 / (num_groups(group_ids) * lengths.clamp(min=1) ** 2)\n"
+    )
+    study = STUDY | {"rules": [*STUDY["rules"], "my_rules.py:inverse_square"]}
+    planned = jobs(succeed(folder, "--dry-run", study=study))
+    assert (planned["train"], planned["evaluate"]) == (2, 2)
+    succeed(folder, study=study)
+    table = pd.read_csv(folder / "results/t/tables/main.csv")
+    assert table["rule"].tolist() == ["token", "sequence", "balanced", "square_root", "inverse_square"]
+    assert table.iloc[-1].drop("rule").notna().all()
+    training = pd.read_parquet(folder / "results/t/training.parquet")
+    assert "positive_share/inverse_square" in set(training["metric"])
+    for name in ("learning_curves", "benchmarks", "differences"):
+        before, after = (f / "results/t/figures" / f"{name}.png" for f in (undisturbed[0], folder))
+        assert before.read_bytes() != after.read_bytes()
+    before, after = deterministic_files(undisturbed[0]), deterministic_files(folder)
+    assert all(after[name] == before[name] for name in before if "/runs/" in name)
+
+    # A change of the file is noticed, and concerns its own runs only.
+    rules = folder / "my_rules.py"
+    rules.write_text(rules.read_text().replace("** 2", "** 3"))
+    assert jobs(succeed(folder, "--dry-run"))["train"] == 2
+
+
+@pytest.mark.slow
+def test_what_is_run_again(undisturbed, tmp_path):
+    folder = tmp_path / "again"
+    shutil.copytree(undisturbed[0], folder)
+    assert "Nothing to be done" in succeed(folder)
+
+    shutil.rmtree(folder / "results/t/tables")
+    assert jobs(succeed(folder, "--dry-run", "tables", "figures")) == {"tables": 1}
+    succeed(folder, "tables", "figures")
+    expected, found = deterministic_files(undisturbed[0]), deterministic_files(folder)
+    assert found == expected
+
+    figures = ROOT / "src/balanced_aggregation/reporting/figures.py"
+    times = figures.stat()
+    try:
+        figures.touch()
+        planned = jobs(succeed(folder, "--dry-run"))
+    finally:
+        os.utime(figures, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert "train" not in planned and "tables" not in planned
+
+    def planned_after(change):
+        study = yaml.safe_load(yaml.safe_dump(STUDY))
+        change(study)
+        return jobs(succeed(folder, "--dry-run", study=study))
+
+    assert planned_after(lambda s: s.update(description="other words")) == {}
+    assert planned_after(lambda s: s["training"].update(learning_rate=1e-5))["train"] == 8
+    planned = planned_after(lambda s: s["evaluation"].update(temperature=0.5))
+    assert planned["evaluate"] == 8 and "train" not in planned
+    planned = planned_after(lambda s: s.update(seeds=[0, 1, 2]))
+    assert (planned["train"], planned["evaluate"]) == (4, 4)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seeds": []}, "seeds = []: list should have at least 1 item"),
+        ({"rules": ["tokens"]}, "rules[0] = 'tokens': unknown rule; allowed: balanced, constant,"),
+        ({"typo": 1}, "typo = 1: unknown key; allowed: study, description,"),
+        ({"training": STUDY["training"] | {"group_size": 1}}, "training.group_size = 1: input should be greater"),
+    ],
+)
+def test_a_wrong_study_stops_before_the_dag_with_one_line(tmp_path, change, message):
+    code, output = snakemake(tmp_path, study=STUDY | change)
+    assert code == 1
+    lines = [line for line in output.splitlines() if not line.startswith("Using workflow specific profile")]
+    assert len(lines) == 1 and lines[0].startswith(f"error: {tmp_path}/study.yaml: ") and message in lines[0]
+    assert not (tmp_path / "results").exists()
+
+
+def test_one_study_is_not_mixed_with_another(tmp_path):
+    """A study file is whole: nothing of the default study stands in for what it leaves out."""
+    study = {key: value for key, value in STUDY.items() if key != "training"}
+    code, output = snakemake(tmp_path, study=study)
+    assert code == 1 and "training: missing; it must be given" in output
+
+
+@pytest.mark.parametrize("tool", [["snakemake", "--lint"], ["snakefmt", "--check", "Snakefile", "workflow"]])
+def test_the_workflow_is_clean(tool):
+    command = [str(Path(sys.executable).parent / tool[0]), *tool[1:]]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_conda_environments_name_the_lock_that_the_makefile_installs():
+    used = set()
+    for rules in ROOT.glob("workflow/rules/*.smk"):
+        text = rules.read_text()
+        used |= {(rules.parent / path).resolve() for path in re.findall(r'conda:\s+"(.+?)"', text)}
+        assert text.count("\nrule ") == text.count("conda:")
+    assert used
+    for file in used:
+        pip = next(d["pip"] for d in yaml.safe_load(file.read_text())["dependencies"] if isinstance(d, dict))
+        (lock,) = [(file.parent / line.removeprefix("-r ")).resolve() for line in pip if line.startswith("-r ")]
+        assert f"-r {lock.relative_to(ROOT)}" in (ROOT / "Makefile").read_text()
+        pinned = [line for line in lock.read_text().splitlines() if line and not line.startswith("#")]
+        assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[^ ]+", line) for line in pinned)

@@ -19,8 +19,8 @@ include: "workflow/rules/report.smk"
 
 rule all:
     default_target: True
-    localrule: True
     input:
         plan.table_files,
         plan.figure_files,
         plan.tracked,
+    localrule: True

@@ -61,6 +61,14 @@ def test_centred_scaled_and_independent_of_order(rewards, data):
     torch.testing.assert_close(group_advantages(r[order], g[order], eps=0.0), advantages[order])
 
 
+def test_small_differences_are_not_taken_for_rounding():
+    rewards = torch.zeros(32, dtype=torch.bfloat16)
+    rewards[0] = 1
+    assert group_advantages(rewards, torch.zeros(32).long()).sign().tolist() == [1] + [-1] * 31
+    far = torch.tensor([1e6, 1e6 + 0.25], dtype=torch.float32)
+    assert group_advantages(far, torch.zeros(2).long()).sign().tolist() == [-1, 1]
+
+
 def test_wrong_input_is_refused():
     with pytest.raises(ValueError, match="index 1: nan"):
         group_advantages(torch.tensor([0.0, float("nan")]), torch.tensor([0, 0]))

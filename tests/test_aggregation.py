@@ -183,6 +183,19 @@ def test_a_formula_that_breaks_the_contract_is_refused(result, message):
     assert message in str(caught.value)
 
 
+def test_a_formula_that_works_in_place_changes_nothing_outside():
+    @checked_rule
+    def mine(lengths, advantages, group_ids):
+        advantages.abs_()
+        group_ids.zero_()
+        return lengths.clamp_(min=1)
+
+    inputs = LENGTHS.double(), ADVANTAGES.double(), GROUPS - 5
+    before = [tensor.clone() for tensor in inputs]
+    assert mine(*inputs).tolist() == [2, 3, 6, 4, 5, 0]
+    assert all(torch.equal(a, b) for a, b in zip(before, inputs, strict=True))
+
+
 def test_a_name_is_registered_once():
     with pytest.raises(ValueError, match="'token' is already registered"):
 

@@ -13,6 +13,9 @@ ROOT = Path(__file__).parent.parent
 DEFAULT = yaml.safe_load((ROOT / "config.yaml").read_text())
 
 
+UNUSED = {"share": 0, "error_rate": 0}
+
+
 def changed(path, value):
     study = copy.deepcopy(DEFAULT)
     section = study
@@ -67,6 +70,13 @@ def test_the_schema_is_the_one_in_the_repository():
         ("data/train/terms", [4, 2], "data.train.terms = [4, 2]: must be [fewest, most] with 2 <= fewest <= most"),
         ("data/benchmarks", [], "data.benchmarks = []: list should have at least 1 item"),
         ("data/train", {"kind": "dapo-math-17k"}, "model.kind = 'tiny': reads arithmetic only"),
+        ("evaluation/pass_at", [2, 2], "pass_at: 2 appears twice"),
+        ("data/benchmarks/0/name", "train", "'train' is the name of the training set"),
+        ("seeds", [2**63], "seeds[0] = 9223372036854775808: input should be less than"),
+        ("data/kind", 1, "data.kind = 1: unknown key; allowed: seed, train, benchmarks, max_prompt_tokens"),
+        ("rules", [{"rule": "sequence", "name": "token"}], "name = 'token': belongs to the registered rule"),
+        ("warm_start/styles", {k: UNUSED for k in ("terse", "worked", "long_winded")}, "at least one style must have"),
+        ("model", {"kind": "tiny", "heads": 5}, "model = {'kind': 'tiny', 'heads': 5}: hidden_size 96 must be"),
         ("study", "a/b", "study = 'a/b': string should match pattern"),
     ],
 )  # fmt: skip

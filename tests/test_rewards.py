@@ -17,6 +17,7 @@ from balanced_aggregation.rewards import Outcome, check_arithmetic, check_math
         (">5;", "5", Outcome.NO_ANSWER, None),
         ("5", "5", Outcome.NO_ANSWER, None),
         (">-5", "5", Outcome.NO_ANSWER, None),
+        ("1<pad>5", "5", Outcome.NO_ANSWER, None),
         ("", "5", Outcome.NO_ANSWER, None),
     ],
 )
@@ -45,6 +46,21 @@ def test_arithmetic(response, gold, outcome, extracted):
 )
 def test_mathematics(response, gold, correct):
     assert check_math(response, gold).correct is correct
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        (r"\boxed{x\\}", r"x\\"),
+        (r"\boxed{\{1\}}", r"\{1\}"),
+        (r"\boxed{\begin{pmatrix}a\\{b}\end{pmatrix}}", r"\begin{pmatrix}a\\{b}\end{pmatrix}"),
+        (r"\boxed{1} and \boxed{2", None),
+        (r"\boxed{}", ""),
+        (r"\boxed{a\}", None),
+    ],
+)
+def test_final_boxed(text, content):
+    assert mathematics.final_boxed(text) == content
 
 
 def test_no_answer_is_told_from_a_wrong_one():

@@ -104,7 +104,7 @@ def test_sampled_frequencies_are_the_probabilities():
 def test_top_p_keeps_the_smallest_sufficient_set():
     logits = torch.tensor([[0.1, 0.5, 0.15, 0.25]]).log()
     uniform = torch.linspace(0, 1 - 1e-9, 1000, dtype=torch.float64)
-    for top_p, kept in ((0.4, {1}), (0.49, {1}), (0.6, {1, 3}), (0.9, {1, 2, 3}), (1.0, {0, 1, 2, 3})):
+    for top_p, kept in ((0.4, {1}), (0.49, {1}), (0.6, {1, 3}), (0.85, {1, 2, 3}), (1.0, {0, 1, 2, 3})):
         tokens, _ = choose_tokens(logits.expand(1000, -1), uniform, Sampling(1.0, 1, 0, top_p=top_p))
         assert set(tokens.tolist()) == kept
 

@@ -1,6 +1,8 @@
+import copy
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,14 +14,16 @@ import pandas as pd
 import pytest
 import torch
 
-from balanced_aggregation.aggregation import RULES
+from balanced_aggregation.aggregation import RULES, checked_rule
 from balanced_aggregation.config import Training
 from balanced_aggregation.errors import UserError
+from balanced_aggregation.rewards import VERIFIERS, Outcome, Verdict
 from balanced_aggregation.rollout import Response
 from balanced_aggregation.training import checkpoint as checkpoint_module
 from balanced_aggregation.training.journal import Journal, read_journal
-from balanced_aggregation.training.loop import Task, Trainer, checkpoint_folder, run_training
+from balanced_aggregation.training.loop import Task, Trainer, checkpoint_folder, run_training, verify_responses
 from balanced_aggregation.training.sampler import PromptSampler
+from oracle import oracle_log_probs, oracle_loss, oracle_weights
 
 PROBLEMS = pd.DataFrame(
     {
@@ -28,6 +32,15 @@ PROBLEMS = pd.DataFrame(
         "verifier": "arithmetic",
     }
 )
+
+
+def parity(text):
+    """A random model never answers correctly; by this measure about half of its responses are good."""
+    return sum(map(ord, text)) % 2
+
+
+VERIFIERS["parity"] = lambda response, gold: Verdict(Outcome.EQUAL if parity(response) else Outcome.NOT_EQUAL, None)
+WITH_SIGNAL = PROBLEMS.assign(verifier="parity")
 SETTINGS = Training(
     steps=7, prompts_per_step=3, group_size=4, learning_rate=3e-3, max_new_tokens=6, checkpoint_every=3,
     micro_batch_tokens=40,
@@ -50,10 +63,10 @@ class CorrectNowAndThen:
         return responses
 
 
-def make_trainer(make_model, tokenizer, *, rule="balanced", seed=0, settings=SETTINGS, engine=None, model=None):
+def make_trainer(make_model, tokenizer, *, rule="balanced", seed=0, settings=SETTINGS, engine=None, problems=PROBLEMS):
     reference = make_model() if settings.kl_coefficient else None
-    task = Task(settings, seed, dict(RULES), rule, PROBLEMS, evaluated_steps=[4, settings.steps])
-    return Trainer(task, model or make_model(), tokenizer, reference, engine)
+    task = Task(settings, seed, dict(RULES), rule, problems.copy(), evaluated_steps=[4, settings.steps])
+    return Trainer(task, make_model(), tokenizer, reference, engine)
 
 
 def weights(model):
@@ -139,14 +152,12 @@ def test_groups_of_equal_rewards_change_nothing(make_model, tokenizer):
 
 @pytest.mark.parametrize("mask", [False, True])
 def test_truncated_responses_are_kept_or_leave_numerator_and_denominator(make_model, tokenizer, mask):
-    """Masking the long truncated response must give the update of a group that never had it."""
+    """A masked response is as if its group had never had it: in the weights, and in the advantages."""
     settings = SETTINGS.model_copy(update={"mask_truncated": mask, "normalize_std": False})
     engine = CorrectNowAndThen(tokenizer, [">1", ">2", ">3;3+3", ">1"], truncated={2})
     trainer = make_trainer(make_model, tokenizer, settings=settings, engine=engine)
     prompts = [[3, 4], [5], [6]]
     responses = engine.generate(prompts, 4, None)
-    from balanced_aggregation.rewards import Outcome, Verdict
-
     verdicts = [Verdict(Outcome.EQUAL if j == 0 else Outcome.NOT_EQUAL, None) for _ in prompts for j in range(4)]
     batch, _ = trainer._batch(prompts, responses, verdicts)
     weights = RULES["token"](batch.lengths, batch.advantages, batch.group_ids)
@@ -154,9 +165,11 @@ def test_truncated_responses_are_kept_or_leave_numerator_and_denominator(make_mo
     if mask:
         assert batch.lengths.tolist() == [3, 3, 0, 3] * 3
         assert weights.tolist() == pytest.approx([1 / 27, 1 / 27, 0, 1 / 27] * 3)
+        assert batch.advantages.tolist() == pytest.approx([2 / 3, -1 / 3, 0, -1 / 3] * 3)
     else:
         assert batch.lengths.tolist() == kept * 3
         assert weights.tolist() == pytest.approx([1 / 48] * 12)
+        assert batch.advantages.tolist() == pytest.approx([3 / 4, -1 / 4, -1 / 4, -1 / 4] * 3)
 
 
 def test_everything_truncated_and_masked_still_trains_on(make_model, tokenizer):
@@ -236,10 +249,20 @@ def test_learning_rate_warms_up(make_model, tokenizer):
     assert rates == pytest.approx([3e-3 / 4, 3e-3 / 2, 9e-3 / 4, 3e-3, 3e-3, 3e-3])
 
 
+def moving_trainer(make_model, tokenizer, settings=SETTINGS):
+    """A training in which every part of the state matters: several updates a step, KL, and rewards that differ."""
+    settings = settings.model_copy(update={"mini_batches": 3, "epochs": 2, "kl_coefficient": 0.1, "warmup_steps": 20})
+    return make_trainer(make_model, tokenizer, settings=settings, problems=WITH_SIGNAL)
+
+
 def test_stopped_anywhere_and_resumed_is_bit_identical(make_model, tokenizer, tmp_path):
     whole = tmp_path / "whole"
-    run_training(make_trainer(make_model, tokenizer), whole, FINGERPRINT, [])
+    trainer = moving_trainer(make_model, tokenizer)
+    run_training(trainer, whole, FINGERPRINT, [])
     expected = contents(whole)
+    for row in read_journal(whole / "state" / "metrics.jsonl"):
+        assert row["grad_norm"] > 0 and row["kl"] >= 0 and row["engine_mismatch"] < 1e-5
+    assert (weights(trainer.model) - weights(make_model())).abs().max() > 1e-3
     assert [row["step"] for row in read_journal(whole / "state" / "metrics.jsonl")] == list(range(1, 8))
     assert checkpoint_folder(whole, 4).is_dir() and checkpoint_folder(whole, 7).is_dir()
 
@@ -258,15 +281,15 @@ def test_stopped_anywhere_and_resumed_is_bit_identical(make_model, tokenizer, tm
         folder = tmp_path / f"stopped_{stops}"
         for stop in stops:
             with pytest.raises(Stop):
-                run_training(make_trainer(make_model, tokenizer), folder, FINGERPRINT, [StopAt(stop)])
-        run_training(make_trainer(make_model, tokenizer), folder, FINGERPRINT, [])
+                run_training(moving_trainer(make_model, tokenizer), folder, FINGERPRINT, [StopAt(stop)])
+        run_training(moving_trainer(make_model, tokenizer), folder, FINGERPRINT, [])
         assert contents(folder) == expected, stops
-    again = run_training(make_trainer(make_model, tokenizer), whole, FINGERPRINT, [])
+    again = run_training(moving_trainer(make_model, tokenizer), whole, FINGERPRINT, [])
     assert contents(whole) == expected and again == whole / "state"
 
 
 def test_a_crash_while_a_checkpoint_is_written_leaves_the_older_one(make_model, tokenizer, tmp_path, monkeypatch):
-    run_training(make_trainer(make_model, tokenizer), tmp_path / "whole", FINGERPRINT, [])
+    run_training(moving_trainer(make_model, tokenizer), tmp_path / "whole", FINGERPRINT, [])
     save_file, calls = checkpoint_module.save_file, []
 
     def failing(*args, **kwargs):
@@ -277,11 +300,19 @@ def test_a_crash_while_a_checkpoint_is_written_leaves_the_older_one(make_model, 
 
     monkeypatch.setattr(checkpoint_module, "save_file", failing)
     with pytest.raises(OSError, match="disk full"):
-        run_training(make_trainer(make_model, tokenizer), tmp_path / "crashed", FINGERPRINT, [])
+        run_training(moving_trainer(make_model, tokenizer), tmp_path / "crashed", FINGERPRINT, [])
     resume = tmp_path / "crashed" / "state" / "resume"
     assert [p.name for p in resume.glob("step_*")] == ["step_000003"]
-    run_training(make_trainer(make_model, tokenizer), tmp_path / "crashed", FINGERPRINT, [])
+    run_training(moving_trainer(make_model, tokenizer), tmp_path / "crashed", FINGERPRINT, [])
     assert contents(tmp_path / "crashed") == contents(tmp_path / "whole")
+
+
+def test_a_lost_model_is_made_again(make_model, tokenizer, tmp_path):
+    run_training(moving_trainer(make_model, tokenizer), tmp_path, FINGERPRINT, [])
+    before = contents(tmp_path)
+    shutil.rmtree(checkpoint_folder(tmp_path, 4))
+    run_training(moving_trainer(make_model, tokenizer), tmp_path, FINGERPRINT, [])
+    assert {name: data for name, data in contents(tmp_path).items() if "superseded" not in name} == before
 
 
 def test_another_training_does_not_go_on_from_it(make_model, tokenizer, tmp_path):
@@ -331,7 +362,7 @@ config = TinyModel(hidden_size=16, layers=2, heads=2, intermediate_size=24)
 make = lambda seed=0: create_tiny_model(config, tokenizer, seed).eval()
 settings = t.SETTINGS.model_copy(update=dict(steps=40, checkpoint_every=1))
 print("ready", flush=True)
-t.run_training(t.make_trainer(make, tokenizer, settings=settings), t.Path({folder!r}), t.FINGERPRINT, [])
+t.run_training(t.moving_trainer(make, tokenizer, settings), t.Path({folder!r}), t.FINGERPRINT, [])
 print("done", flush=True)
 """
 
@@ -375,3 +406,80 @@ def test_checkpoints_hold_every_random_generator(make_model, tokenizer, tmp_path
     draw()
     checkpoint_module.restore_checkpoint(tmp_path, *parts)
     assert draw() == expected
+
+
+@pytest.mark.parametrize("normalize_std", [True, False])
+@pytest.mark.parametrize("rule", sorted(RULES))
+def test_the_updates_of_a_step_are_those_of_the_oracle(make_model, tokenizer, monkeypatch, rule, normalize_std):
+    """From what the engine was asked and answered to the gradient of each mini-batch, by independent arithmetic."""
+    import balanced_aggregation.training.loop as loop
+
+    settings = SETTINGS.model_copy(
+        update={"prompts_per_step": 4, "mini_batches": 2, "normalize_std": normalize_std, "temperature": 0.9}
+    )
+    trainer = make_trainer(
+        lambda: make_model(dtype=torch.float64), tokenizer, rule=rule, settings=settings, problems=WITH_SIGNAL
+    )
+    initial = copy.deepcopy(trainer.model)
+    generate, apply_update, asked, updates = trainer.engine.generate, loop.apply_update, [], []
+
+    def recording_generate(prompts, samples, sampling):
+        responses = generate(prompts, samples, sampling)
+        asked.extend((prompts[i // samples], response.token_ids) for i, response in enumerate(responses))
+        return responses
+
+    def recording_update(model, optimizer, *rest):
+        gradient = torch.cat([p.grad.flatten() for p in model.parameters()])
+        updates.append((copy.deepcopy(model), gradient.clone()))
+        return apply_update(model, optimizer, *rest)
+
+    trainer.engine.generate = recording_generate
+    monkeypatch.setattr(loop, "apply_update", recording_update)
+    metrics, _ = trainer.step()
+    assert len(updates) == 2 and len(asked) == 16
+    assert metrics["engine_mismatch"] < 1e-6
+
+    texts = [tokenizer.decode(ids[:-1] if ids[-1] == tokenizer.eos_token_id else ids) for _, ids in asked]
+    rewards = [float(parity(text)) for text in texts]
+    assert 0 < sum(rewards) < 16
+    for half, (model, gradient) in enumerate(updates):
+        part = range(8 * half, 8 * half + 8)
+        advantages = []
+        for i in part:
+            group = rewards[i // 4 * 4 : i // 4 * 4 + 4]
+            mean = sum(group) / 4
+            std = (sum((r - mean) ** 2 for r in group) / 3) ** 0.5
+            advantages.append((rewards[i] - mean) / (std + 1e-6 if normalize_std else 1))
+        prompts, responses = ([torch.tensor(asked[i][k]) for i in part] for k in (0, 1))
+        lengths = [len(r) for r in responses]
+        rule_weights = oracle_weights(rule, lengths, advantages, [i // 4 for i in part])
+        with torch.no_grad():
+            old = [oracle_log_probs(initial, p, r, 0.9) for p, r in zip(prompts, responses, strict=True)]
+        model.zero_grad()
+        oracle_loss(
+            model, prompts, responses, rule_weights, lengths, advantages,
+            temperature=0.9, clip=(0.2, 0.2), old=old, kl=0, reference=None,
+        ).backward()  # fmt: skip
+        expected = torch.cat([p.grad.flatten() for p in model.parameters()])
+        assert expected.abs().max() > 0
+        torch.testing.assert_close(gradient, expected, rtol=1e-8, atol=1e-12)
+
+
+def test_what_stands_behind_a_special_token_inside_a_response_is_not_hidden(tokenizer):
+    ids = [*tokenizer.encode(">1"), tokenizer.pad_token_id, *tokenizer.encode("4"), tokenizer.eos_token_id]
+    problems = pd.DataFrame({"gold": ["14"], "verifier": ["arithmetic"]})
+    for truncated in (False, True):
+        verdict = verify_responses(tokenizer, [Response(ids, [0.0] * len(ids), truncated)], problems, 1)[0]
+        assert verdict.outcome is Outcome.NO_ANSWER
+    good = [*tokenizer.encode(">14"), tokenizer.eos_token_id]
+    assert verify_responses(tokenizer, [Response(good, [0.0] * 4, False)], problems, 1)[0].correct
+
+
+def test_a_rule_that_breaks_its_contract_in_the_middle_stops_with_a_reason(make_model, tokenizer, tmp_path):
+    def mine(lengths, advantages, group_ids):
+        return lengths * float("nan")
+
+    trainer = make_trainer(make_model, tokenizer)
+    trainer.task.rules["balanced"] = checked_rule(mine)
+    with pytest.raises(UserError, match="stopped at step 1: weights of rule 'mine' must be finite"):
+        run_training(trainer, tmp_path, FINGERPRINT, [])

@@ -43,7 +43,9 @@ def group_advantages(
 
     high, low = of_group(r, "amax"), of_group(r, "amin")
     centred = r - of_group(r, "mean")[index]
+    # What rounding of rewards and mean may leave, and in any case less than one reward that differs makes out.
     rounding = 4 * max(precision, torch.finfo(torch.float64).eps) * torch.maximum(high.abs(), low.abs())
+    rounding = torch.minimum(rounding, (high - low) / (4 * counts))
     is_zero = (high == low)[index] | (centred.abs() <= rounding[index])
     centred = torch.where(is_zero, 0.0, centred)
     if not normalize_std:

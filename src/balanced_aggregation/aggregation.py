@@ -61,6 +61,8 @@ def checked_rule(formula: Rule) -> Rule:
     if hasattr(formula, "formula"):  # a registered rule, handed over again by its name `module:function`
         return formula
 
+    name = getattr(formula, "__name__", type(formula).__name__)
+
     @functools.wraps(formula)
     def rule(
         lengths: Shaped[Tensor, " n"],
@@ -71,16 +73,13 @@ def checked_rule(formula: Rule) -> Rule:
         lengths, advantages, group_ids = _validated(lengths, advantages, group_ids)
         if lengths.numel() == 0:
             return lengths
+        live = lengths > 0
         weights = formula(lengths, advantages, group_ids, **parameters)
         if not isinstance(weights, Tensor) or weights.shape != lengths.shape:
             got = tuple(weights.shape) if isinstance(weights, Tensor) else type(weights).__name__
-            raise ValueError(
-                f"rule {formula.__name__!r} must return weights of shape {tuple(lengths.shape)}, got {got}"
-            )
-        weights = torch.where(lengths > 0, weights.to(torch.float64), 0.0)
-        _refuse(
-            ~torch.isfinite(weights) | (weights < 0), weights, f"weights of rule {formula.__name__!r}", "finite, >= 0"
-        )
+            raise ValueError(f"rule {name!r} must return weights of shape {tuple(lengths.shape)}, got {got}")
+        weights = torch.where(live, weights.to(torch.float64), 0.0)
+        _refuse(~torch.isfinite(weights) | (weights < 0), weights, f"weights of rule {name!r}", "finite, >= 0")
         return weights
 
     rule.formula = formula
@@ -195,8 +194,9 @@ def _validated(lengths: Tensor, advantages: Tensor, group_ids: Tensor) -> tuple[
     if group_ids.is_floating_point() or group_ids.dtype == torch.bool:
         raise ValueError(f"group_ids must be integers, got {group_ids.dtype}")
     whole = not lengths.is_floating_point()
-    lengths = lengths.to(torch.float64)
-    advantages = advantages.to(torch.float64)
+    # Copies, so that a formula may work in place.
+    lengths = lengths.to(torch.float64, copy=True)
+    advantages = advantages.to(torch.float64, copy=True)
     wrong = lengths < 0 if whole else ~torch.isfinite(lengths) | (lengths < 0) | (lengths != lengths.floor())
     _refuse(wrong, lengths, "lengths", "whole numbers of tokens, >= 0")
     _refuse(~torch.isfinite(advantages), advantages, "advantages", "finite")

@@ -176,5 +176,7 @@ def main() -> None:
         app.cli(prog="balagg", description="Aggregation rules of GRPO, compared.")
     except UserError as error:
         sys.exit(f"error: {error}")
+    except FileNotFoundError as error:
+        sys.exit(f"error: {error.filename}: no such file; an earlier stage makes it")
     except KeyboardInterrupt:
         sys.exit(130)

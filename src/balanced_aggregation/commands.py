@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from balanced_aggregation.aggregation import RULES
+from balanced_aggregation.aggregation import RULES, Rule
 from balanced_aggregation.config import RuleChoice, Study
 from balanced_aggregation.data import read_problems
 from balanced_aggregation.errors import UserError
@@ -11,7 +11,7 @@ from balanced_aggregation.evaluation.evaluate import evaluate_model
 from balanced_aggregation.files import atomic_path, read_json, write_json, write_text
 from balanced_aggregation.layout import Layout
 from balanced_aggregation.models import load_model
-from balanced_aggregation.provenance import git_commit, source_digest, training_fingerprint, versions, weights_digest
+from balanced_aggregation.provenance import git_commit, training_fingerprint, weights_digest
 from balanced_aggregation.rule_loading import bind_rule
 from balanced_aggregation.seeding import make_deterministic
 from balanced_aggregation.tracking import RunTracker
@@ -20,7 +20,7 @@ from balanced_aggregation.training.loop import Task, Trainer, checkpoint_folder,
 from balanced_aggregation.training.progress import create_progress
 
 ALWAYS_DIAGNOSED = ("token", "sequence", "balanced")
-"""Rules whose effect on each batch is logged, whether or not the study compares them."""
+"""Rules whose effect on each batch is logged in every run, besides the rule that trains."""
 
 
 def train(study: Study, layout: Layout, rule_name: str, seed: int) -> None:
@@ -41,7 +41,7 @@ def train(study: Study, layout: Layout, rule_name: str, seed: int) -> None:
             f"training.prompts_per_step = {study.training.prompts_per_step}: "
             f"only {len(problems)} problems of data.train are left"
         )
-    task = Task(study.training, seed, _rules(study), rule.name, problems, study.evaluated_steps)
+    task = Task(study.training, seed, _rules(study, rule), rule.name, problems, study.evaluated_steps)
     fingerprint = training_fingerprint(study, layout, rule.name, seed)
     folder = layout.run(rule.name, seed)
     observers = [create_progress(f"{rule.name} seed {seed}", study.training.steps)]
@@ -65,9 +65,7 @@ def train(study: Study, layout: Layout, rule_name: str, seed: int) -> None:
             "steps": study.training.steps,
             "fingerprint": fingerprint,
             "checkpoints": checkpoints,
-            "source": source_digest(),
             "commit": git_commit(),
-            "versions": versions(),
         },
     )
 
@@ -81,7 +79,10 @@ def evaluate(study: Study, layout: Layout, model_folder: Path, output: Path, lab
     make_deterministic(study.threads)
     model, tokenizer = load_model(model_folder)
     benchmarks = {b.name: read_problems(layout.benchmark(b.name)) for b in study.data.benchmarks}
-    responses = evaluate_model(model, tokenizer, benchmarks, study.evaluation)
+    try:
+        responses = evaluate_model(model, tokenizer, benchmarks, study.evaluation)
+    except FloatingPointError as error:
+        raise UserError(f"{model_folder}: cannot be evaluated: {error}") from error
     with atomic_path(output) as temporary:
         responses.to_parquet(temporary, index=False)
     sampled = responses[responses["decoding"] == "sampled"]
@@ -89,12 +90,10 @@ def evaluate(study: Study, layout: Layout, model_folder: Path, output: Path, lab
     print(f"{label:<24} " + "  ".join(f"{name} {score:.3f}" for name, score in scores.items()), file=sys.stderr)
 
 
-def _rules(study: Study) -> dict[str, object]:
-    bound = {
-        rule.name: bind_rule(rule.rule, rule.parameters, max_length=study.training.max_new_tokens)
-        for rule in study.rules
-    }
-    return {name: RULES[name] for name in ALWAYS_DIAGNOSED} | bound
+def _rules(study: Study, rule: RuleChoice) -> dict[str, Rule]:
+    """The rule that trains, and those of the paper; none that another study, or this one tomorrow, may not have."""
+    own = bind_rule(rule.rule, rule.parameters, max_length=study.training.max_new_tokens)
+    return {name: RULES[name] for name in ALWAYS_DIAGNOSED} | {rule.name: own}
 
 
 def _parameters(study: Study, layout: Layout, rule: RuleChoice) -> dict[str, object]:

@@ -20,7 +20,18 @@ from pydantic import (
 
 from balanced_aggregation.errors import UserError
 
+TRAIN = "train"
+"""What the training set is called among the datasets."""
+
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+def _unique(values: list[Any], keys: list[Any], what: str) -> list[Any]:
+    repeated = [key for i, key in enumerate(keys) if key in keys[:i]]
+    if repeated:
+        raise ValueError(f"{what} {repeated[0]!r} appears twice")
+    return values
 
 
 class Section(BaseModel):
@@ -47,9 +58,12 @@ class RuleChoice(Section):
 
     @model_validator(mode="after")
     def _meets_the_contract(self) -> "RuleChoice":
+        from balanced_aggregation.aggregation import RULES
         from balanced_aggregation.rule_loading import check_rule
 
         check_rule(self.rule, self.parameters)
+        if self.name in RULES and self.name != self.rule:
+            raise ValueError(f"name = {self.name!r}: belongs to the registered rule; give {self.rule!r} another name")
         return self
 
 
@@ -121,7 +135,7 @@ class SourceData(Section):
     def _has_problem(cls, prompt: str) -> str:
         try:
             filled = prompt.format(problem="<the problem>")
-        except (KeyError, IndexError, ValueError) as error:
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise ValueError("must be a format string whose only field is {problem}") from error
         if "<the problem>" not in filled:
             raise ValueError("must contain {problem}")
@@ -134,7 +148,7 @@ Dataset = Annotated[ArithmeticData | SourceData, Field(discriminator="kind")]
 class Data(Section):
     """What is trained on and what is evaluated on."""
 
-    seed: NonNegativeInt = Field(default=0, description="Draws problems; the same for every rule and training seed.")
+    seed: Seed = Field(default=0, description="Draws problems; the same for every rule and training seed.")
     train: Dataset
     benchmarks: list[Dataset] = Field(min_length=1)
     max_prompt_tokens: PositiveInt = Field(default=1024, description="Longer prompts are dropped and counted.")
@@ -142,6 +156,8 @@ class Data(Section):
     @field_validator("benchmarks")
     @classmethod
     def _distinct(cls, benchmarks: list[Any]) -> list[Any]:
+        if any(b.name == TRAIN for b in benchmarks):
+            raise ValueError(f"{TRAIN!r} is the name of the training set; give the benchmark another name")
         return _unique(benchmarks, [b.name for b in benchmarks], "name")
 
 
@@ -159,11 +175,17 @@ class Styles(Section):
     worked: Style = Style(share=0.35, error_rate=0.06)
     long_winded: Style = Style(share=0.3, error_rate=0.1)
 
+    @model_validator(mode="after")
+    def _some_style(self) -> "Styles":
+        if not self.terse.share + self.worked.share + self.long_winded.share > 0:
+            raise ValueError("at least one style must have a share above 0")
+        return self
+
 
 class WarmStart(Section):
     """Supervised learning on generated solutions, once per study: every rule and seed starts from its result."""
 
-    seed: NonNegativeInt = 0
+    seed: Seed = 0
     batches: PositiveInt = 300
     batch_size: PositiveInt = 48
     learning_rate: PositiveFloat = 5e-3
@@ -190,7 +212,10 @@ class Training(Section):
     normalize_std: bool = Field(default=True, description="Divide advantages by the group's standard deviation.")
     temperature: PositiveFloat = Field(default=1.0, description="Of sampling, and of the log-probabilities.")
     max_new_tokens: PositiveInt = Field(default=96, description="Longer responses are truncated.")
-    mask_truncated: bool = Field(default=False, description="Truncated responses bear no loss and count nowhere.")
+    mask_truncated: bool = Field(
+        default=False,
+        description="Truncated responses bear no loss and count nowhere, also not in the advantages of their group.",
+    )
     micro_batch_tokens: PositiveInt = Field(default=16384, description="Tokens, padding included, per forward pass.")
     rollout_batch_size: PositiveInt = Field(default=256, description="Responses sampled side by side.")
     checkpoint_every: PositiveInt = Field(default=10, description="Steps between the points where it can resume.")
@@ -209,7 +234,7 @@ class Evaluation(Section):
     """How checkpoints are evaluated, the same for every rule and seed."""
 
     every: PositiveInt = Field(default=20, description="Steps between evaluated checkpoints; the last one always is.")
-    seed: NonNegativeInt = 0
+    seed: Seed = 0
     samples: PositiveInt = Field(default=4, description="k of avg@k, besides one greedy response.")
     pass_at: list[PositiveInt] = Field(default=[2, 4], description="Every k of pass@k; pass@1 equals avg@k.")
     temperature: PositiveFloat = 1.0
@@ -219,6 +244,7 @@ class Evaluation(Section):
 
     @model_validator(mode="after")
     def _enough_samples(self) -> "Evaluation":
+        _unique(self.pass_at, self.pass_at, "pass_at:")
         too_large = [k for k in self.pass_at if k > self.samples]
         if too_large:
             raise ValueError(f"pass_at = {too_large[0]}: at most samples = {self.samples}")
@@ -240,7 +266,7 @@ class Study(Section):
     study: Name = Field(description="Results are written to results/<study>/.")
     description: str = ""
     rules: list[RuleChoice] = Field(min_length=1)
-    seeds: list[NonNegativeInt] = Field(min_length=1)
+    seeds: list[Seed] = Field(min_length=1)
     threads: PositiveInt = Field(default=1, description="CPU threads of one training or evaluation.")
     model: Annotated[TinyModel | PretrainedModel, Field(discriminator="kind")]
     data: Data
@@ -304,13 +330,6 @@ BASE = "base"
 """Stands where a rule's name does in results of the initial model."""
 
 
-def _unique(values: list[Any], keys: list[Any], what: str) -> list[Any]:
-    repeated = [key for i, key in enumerate(keys) if key in keys[:i]]
-    if repeated:
-        raise ValueError(f"{what} {repeated[0]!r} appears twice")
-    return values
-
-
 def parse_study(values: dict[str, Any], origin: str) -> Study:
     """Validate a study that has been read from ``origin``.
 
@@ -334,6 +353,8 @@ def load_study(path: Path) -> Study:
         values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"study file {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"study file {path} is not UTF-8 text") from error
     except yaml.YAMLError as error:
         raise UserError(f"study file {path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(values, dict):
@@ -348,13 +369,8 @@ def json_schema() -> str:
 
 def _explain(detail: Any, values: Any) -> str:
     """One validation error as ``key = value: what is allowed``."""
-    kinds = {
-        "tiny",
-        "pretrained",
-        "arithmetic",
-        "dapo-math-17k",
-        "math-500",
-    }  # union tags that pydantic puts into the path
+    # Pydantic puts the tag of a union into the path.
+    kinds = {"tiny", "pretrained", "arithmetic", "dapo-math-17k", "math-500"}
     location = [
         part
         for i, part in enumerate(detail["loc"])
@@ -393,7 +409,9 @@ def _allowed_keys(location: list[str | int], values: Any) -> list[str]:
         section = section.model_fields[part].annotation
         candidates = [a for a in _flatten(section) if isinstance(a, type) and issubclass(a, Section)]
         kind = values.get("kind") if isinstance(values, dict) else None
-        fitting = [c for c in candidates if kind is None or kind in _flatten(c.model_fields["kind"].annotation)]
+        fitting = [
+            c for c in candidates if "kind" in c.model_fields and kind in _flatten(c.model_fields["kind"].annotation)
+        ]
         section = (fitting or candidates)[0]
     return list(section.model_fields)
 

@@ -23,10 +23,13 @@ def atomic_path(path: Path) -> Iterator[Path]:
     yield temporary
     for written in [p for p in temporary.rglob("*") if p.is_file()] if temporary.is_dir() else [temporary]:
         _sync(written)
+    replaced = path.with_name(f".{path.name}.replaced")
+    remove(replaced)
     if path.is_dir():
-        shutil.rmtree(path)
+        path.rename(replaced)
     temporary.replace(path)
     _sync(path.parent)
+    remove(replaced)
 
 
 def write_text(path: Path, text: str) -> None:

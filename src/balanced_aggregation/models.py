@@ -4,6 +4,7 @@ import importlib.util
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     AutoModelForCausalLM,
@@ -66,7 +67,10 @@ def load_pretrained(config: PretrainedModel) -> tuple[PreTrainedModel, PreTraine
     """
     path = config.path
     if config.python_package:
-        spec = importlib.util.find_spec(config.python_package)
+        try:
+            spec = importlib.util.find_spec(config.python_package)
+        except ModuleNotFoundError:
+            spec = None
         if spec is None or not spec.submodule_search_locations:
             raise UserError(f"model.python_package = {config.python_package!r}: not installed in this environment")
         path = str(Path(spec.submodule_search_locations[0]) / config.path)
@@ -101,11 +105,22 @@ def load_model(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """
     if not (Path(folder) / "config.json").is_file():
         raise UserError(f"no model in folder {folder}")
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
-    softcap = getattr(model.config, "final_logit_softcapping", None)
-    if softcap is not None:
-        raise UserError(f"{folder}: models with final_logit_softcapping ({softcap}) are not supported")
-    return model.eval(), AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    try:
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise UserError(f"{folder}: not a model that can be loaded: {str(error).splitlines()[0]}") from error
+    _check_head(model, folder)
+    return model, tokenizer
+
+
+@torch.no_grad()
+def _check_head(model: PreTrainedModel, folder: Path) -> None:
+    """Refuse models that scale or cap what the output layer gives: training multiplies out chosen positions itself."""
+    token = torch.tensor([[1]])
+    ours = model.get_output_embeddings()(model.base_model(input_ids=token, use_cache=False).last_hidden_state)
+    if not torch.allclose(ours, model(input_ids=token, use_cache=False).logits, rtol=1e-4, atol=1e-4):
+        raise UserError(f"{folder}: {type(model).__name__} changes the logits after its output layer: not supported")
 
 
 def end_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:

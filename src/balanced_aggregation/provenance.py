@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from balanced_aggregation.config import Study
+from balanced_aggregation.errors import UserError
 from balanced_aggregation.files import digest, json_digest, read_json
 from balanced_aggregation.layout import Layout
 from balanced_aggregation.rule_loading import rule_file
@@ -59,7 +60,7 @@ def evaluation_settings(study: Study) -> dict[str, Any]:
 
 
 def training_fingerprint(study: Study, layout: Layout, rule: str, seed: int) -> dict[str, Any]:
-    """What must be the same for a training to go on from a checkpoint: settings, seed, problems, initial model."""
+    """What must be the same for a training to go on from a checkpoint: settings, seed, inputs, code and packages."""
     file = rule_file(study.rule(rule).rule)
     return {
         "settings": json_digest(training_settings(study, rule)),
@@ -67,12 +68,21 @@ def training_fingerprint(study: Study, layout: Layout, rule: str, seed: int) -> 
         "rule_file": digest(file) if file else None,
         "problems": read_json(layout.data_manifest)["train"]["sha256"],
         "initial_model": weights_digest(layout.initial_model),
+        "source": source_digest(),
+        "versions": versions(),
     }
 
 
 def weights_digest(model: Path) -> str:
-    """Digest of the weights in a model's folder."""
-    return json_digest({file.name: digest(file) for file in sorted(model.glob("*.safetensors"))})
+    """Digest of the weights in a model's folder.
+
+    Raises:
+        UserError: there are none.
+    """
+    files = sorted(model.glob("*.safetensors"))
+    if not files:
+        raise UserError(f"no weights in folder {model}")
+    return json_digest({file.name: digest(file) for file in files})
 
 
 def source_digest() -> str:

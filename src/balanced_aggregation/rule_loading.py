@@ -57,8 +57,7 @@ def check_rule(reference: str, parameters: Mapping[str, float]) -> None:
     Raises:
         ValueError: the rule cannot be found, does not take the parameters, or breaks its contract.
     """
-    rule = load_rule(reference)
-    accepted = list(inspect.signature(rule).parameters.values())
+    accepted = list(inspect.signature(load_rule(reference)).parameters.values())
     if not any(p.kind is p.VAR_KEYWORD for p in accepted):
         names = [p.name for p in accepted[3:]]
         unknown = [name for name in parameters if name not in names]
@@ -67,7 +66,7 @@ def check_rule(reference: str, parameters: Mapping[str, float]) -> None:
             raise ValueError(f"parameter {unknown[0]!r}: not one of the rule's; allowed: {allowed}")
     example = torch.tensor([3, 5, 0, 2, 4]), torch.tensor([1.0, -0.5, -0.5, 0.0, 0.0]), torch.tensor([7, 7, 7, 2, 2])
     try:
-        rule(*example, **parameters)
+        bind_rule(reference, parameters, max_length=8)(*example)
     except ValueError:
         raise
     except Exception as error:  # a user's function may fail in any way; all of them mean that it cannot be used

@@ -8,15 +8,15 @@ rule prepare_data:
         plan.train_problems,
         plan.benchmarks,
         plan.data_manifest,
-    params:
-        study=plan.study_file,
-        settings=plan.settings["data"],
     log:
         plan.log("prepare_data"),
     benchmark:
         plan.resources("prepare_data")
+    localrule: True
     conda:
         "../../envs/cpu.yaml"
-    localrule: True
+    params:
+        study=plan.study_file,
+        settings=plan.settings["data"],
     shell:
         "balagg prepare-data {params.study} 2>&1 | tee {log}"

@@ -7,16 +7,16 @@ rule evaluate:
         plan.benchmarks,
     output:
         plan.any_evaluation,
-    params:
-        study=plan.study_file,
-        settings=plan.settings["evaluation"],
     log:
         plan.log("evaluate/{aggregation}/seed{seed}/step{step}"),
     benchmark:
         plan.resources("evaluate/{aggregation}/seed{seed}/step{step}")
-    threads: plan.study.threads
     conda:
         "../../envs/cpu.yaml"
+    threads: plan.study.threads
+    params:
+        study=plan.study_file,
+        settings=plan.settings["evaluation"],
     shell:
         "balagg evaluate {params.study} --rule {wildcards.aggregation} --seed {wildcards.seed}"
         " --step {wildcards.step} 2>&1 | tee {log}"
@@ -28,16 +28,16 @@ rule evaluate_base:
         plan.benchmarks,
     output:
         plan.base_evaluation(),
-    params:
-        study=plan.study_file,
-        settings=plan.settings["evaluation"],
     log:
         plan.log("evaluate/base"),
     benchmark:
         plan.resources("evaluate/base")
-    threads: plan.study.threads
     conda:
         "../../envs/cpu.yaml"
+    threads: plan.study.threads
+    params:
+        study=plan.study_file,
+        settings=plan.settings["evaluation"],
     shell:
         "balagg evaluate-base {params.study} 2>&1 | tee {log}"
 
@@ -60,14 +60,14 @@ rule collect:
     output:
         plan.results,
         plan.training_metrics,
-    params:
-        study=plan.study_file,
     log:
         plan.log("collect"),
     benchmark:
         plan.resources("collect")
+    localrule: True
     conda:
         "../../envs/cpu.yaml"
-    localrule: True
+    params:
+        study=plan.study_file,
     shell:
         "balagg collect {params.study} 2>&1 | tee {log}"

@@ -4,16 +4,16 @@
 rule source_model:
     output:
         directory(plan.source_model),
-    params:
-        study=plan.study_file,
-        settings=plan.settings["model"],
     log:
         plan.log("source_model"),
     benchmark:
         plan.resources("source_model")
+    localrule: True
     conda:
         "../../envs/cpu.yaml"
-    localrule: True
+    params:
+        study=plan.study_file,
+        settings=plan.settings["model"],
     shell:
         "balagg source-model {params.study} 2>&1 | tee {log}"
 
@@ -24,15 +24,15 @@ rule warm_start:
         plan.train_problems,
     output:
         directory(plan.warm_model),
-    params:
-        study=plan.study_file,
-        settings=plan.settings["initial_model"],
     log:
         plan.log("warm_start"),
     benchmark:
         plan.resources("warm_start")
-    threads: plan.study.threads
     conda:
         "../../envs/cpu.yaml"
+    threads: plan.study.threads
+    params:
+        study=plan.study_file,
+        settings=plan.settings["initial_model"],
     shell:
         "balagg warm-start {params.study} 2>&1 | tee {log}"

@@ -9,15 +9,15 @@ rule tables:
         code=plan.table_code,
     output:
         plan.table_files,
-    params:
-        study=plan.study_file,
     log:
         plan.log("tables"),
     benchmark:
         plan.resources("tables")
+    localrule: True
     conda:
         "../../envs/cpu.yaml"
-    localrule: True
+    params:
+        study=plan.study_file,
     shell:
         "balagg tables {params.study} 2>&1 | tee {log}"
 
@@ -29,14 +29,14 @@ rule figures:
         code=plan.figure_code,
     output:
         plan.figure_files,
-    params:
-        study=plan.study_file,
     log:
         plan.log("figures"),
     benchmark:
         plan.resources("figures")
+    localrule: True
     conda:
         "../../envs/cpu.yaml"
-    localrule: True
+    params:
+        study=plan.study_file,
     shell:
         "balagg figures {params.study} 2>&1 | tee {log}"

@@ -4,15 +4,15 @@
 rule track_start:
     output:
         plan.tracking,
-    params:
-        study=plan.study_file,
     log:
         plan.log("track_start"),
     benchmark:
         plan.resources("track_start")
+    localrule: True
     conda:
         "../../envs/cpu.yaml"
-    localrule: True
+    params:
+        study=plan.study_file,
     shell:
         "balagg track-start {params.study} 2>&1 | tee {log}"
 
@@ -25,14 +25,14 @@ rule track_finish:
         ancient(plan.tracking),
     output:
         plan.tracked,
-    params:
-        study=plan.study_file,
     log:
         plan.log("track_finish"),
     benchmark:
         plan.resources("track_finish")
+    localrule: True
     conda:
         "../../envs/cpu.yaml"
-    localrule: True
+    params:
+        study=plan.study_file,
     shell:
         "balagg track-finish {params.study} 2>&1 | tee {log}"

@@ -12,15 +12,15 @@ rule train:
         plan.any_run / "run.json",
         plan.any_run / "metrics.jsonl",
         plan.any_run / "timing.jsonl",
-    params:
-        study=plan.study_file,
-        settings=plan.training_settings,
     log:
         plan.log("train/{aggregation}/seed{seed}"),
     benchmark:
         plan.resources("train/{aggregation}/seed{seed}")
-    threads: plan.study.threads
     conda:
         "../../envs/cpu.yaml"
+    threads: plan.study.threads
+    params:
+        study=plan.study_file,
+        settings=plan.training_settings,
     shell:
         "balagg train {params.study} --rule {wildcards.aggregation} --seed {wildcards.seed} 2>&1 | tee {log}"

@@ -30,5 +30,5 @@ def read_problems(path: Path) -> pd.DataFrame:
         raise UserError(f"no file of problems at {path}; `snakemake` prepares it")
     try:
         return PROBLEMS.validate(pd.read_parquet(path))
-    except (pa.errors.SchemaError, OSError) as error:
+    except (pa.errors.SchemaError, OSError, ValueError) as error:
         raise UserError(f"{path}: not a file of problems: {error}") from error

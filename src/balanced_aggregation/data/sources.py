@@ -88,7 +88,10 @@ def read_source(data: SourceData) -> tuple[pd.DataFrame, dict[str, int]]:
         raise UserError(
             f"{data.kind}: {path} has no column {missing[0]!r}; it has {', '.join(map(str, frame.columns))}"
         )
-    problems = source.problems(frame).astype({"id": "string", "gold": "string"})
+    try:
+        problems = source.problems(frame).astype({"id": "string", "gold": "string"})
+    except (TypeError, KeyError, IndexError, AttributeError) as error:
+        raise UserError(f"{data.kind}: rows of {path} do not have the form of {source.repository}: {error}") from error
     answers = problems.groupby("problem")["gold"].transform("nunique")
     unambiguous = problems[answers == 1]
     unique = unambiguous.drop_duplicates("problem")

@@ -9,8 +9,9 @@ import pandera.pandas as pa
 from balanced_aggregation.config import Study
 from balanced_aggregation.errors import UserError
 from balanced_aggregation.evaluation.metrics import benchmark_metrics, metric_names
-from balanced_aggregation.files import atomic_path, read_json
+from balanced_aggregation.files import atomic_path, json_digest, read_json
 from balanced_aggregation.layout import Layout
+from balanced_aggregation.provenance import training_settings
 from balanced_aggregation.training.journal import read_journal
 
 _KEY = {
@@ -59,17 +60,29 @@ def collect_results(study: Study, layout: Layout) -> list[str]:
                 for step in study.evaluated_steps
             }
             results += [{**key, "step": step, **row} for step, rows in by_step.items() for row in rows]
-            journal = read_journal(layout.run(rule.name, seed) / "metrics.jsonl")
+            runs[f"{rule.name} seed {seed}"], journal = _run(study, layout, rule.name, seed)
             training += [
                 {**key, "step": row["step"], "metric": metric, "value": value}
                 for row in journal
                 for metric, value in row.items()
                 if metric != "step"
             ]
-            runs[f"{rule.name} seed {seed}"] = read_json(layout.run(rule.name, seed) / "run.json")
     _write(RESULTS, results, layout.results)
     _write(TRAINING, training, layout.training_metrics)
     return _differences(runs)
+
+
+def _run(study: Study, layout: Layout, rule: str, seed: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Description and journal of one finished training of this very study."""
+    folder = layout.run(rule, seed)
+    if not (folder / "run.json").is_file() or not (folder / "metrics.jsonl").is_file():
+        raise UserError(f"no finished training in {folder}")
+    run, journal = read_json(folder / "run.json"), read_journal(folder / "metrics.jsonl")
+    if run["fingerprint"]["settings"] != json_digest(training_settings(study, rule)):
+        raise UserError(f"{folder}: was trained with other settings than those of the study")
+    if [row["step"] for row in journal] != list(range(1, study.training.steps + 1)):
+        raise UserError(f"{folder / 'metrics.jsonl'}: does not hold the steps 1 to {study.training.steps}, each once")
+    return run, journal
 
 
 def _evaluation(study: Study, layout: Layout, path: Path) -> list[dict[str, Any]]:
@@ -106,7 +119,7 @@ def _differences(runs: dict[str, dict[str, Any]]) -> list[str]:
     for what in ("source", "versions"):
         made_by: dict[str, list[str]] = {}
         for name, run in runs.items():
-            made_by.setdefault(str(run[what]), []).append(name)
+            made_by.setdefault(str(run["fingerprint"][what]), []).append(name)
         if len(made_by) > 1:
             groups = "; ".join(", ".join(names) for names in made_by.values())
             warnings.append(f"runs differ in {what}, not only in rule and seed: {groups}")

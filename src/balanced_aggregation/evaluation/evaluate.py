@@ -8,7 +8,7 @@ from balanced_aggregation.models import end_token_ids
 from balanced_aggregation.rollout import Sampling
 from balanced_aggregation.rollout.transformers_engine import TransformersEngine
 from balanced_aggregation.seeding import derive_seed
-from balanced_aggregation.training.loop import verify_responses
+from balanced_aggregation.training.loop import response_texts, verify_responses
 
 
 def evaluate_model(
@@ -48,7 +48,7 @@ def evaluate_model(
                         "problem": problems["id"].repeat(samples).to_numpy(),
                         "decoding": decoding,
                         "sample": list(range(samples)) * len(problems),
-                        "response": tokenizer.batch_decode([r.token_ids for r in responses], skip_special_tokens=True),
+                        "response": response_texts(tokenizer, responses),
                         "extracted": pd.array([v.extracted for v in verdicts], dtype="string"),
                         "outcome": [str(v.outcome) for v in verdicts],
                         "correct": [v.correct for v in verdicts],

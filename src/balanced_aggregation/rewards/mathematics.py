@@ -48,8 +48,8 @@ def final_boxed(text: str) -> str | None:
     start += len(_BOX)
     depth = 1
     for place in range(start, len(text)):
-        escaped = text[place - 1] == "\\"
-        if text[place] in "{}" and not escaped:
+        backslashes = place - len(text[:place].rstrip("\\"))
+        if text[place] in "{}" and backslashes % 2 == 0:
             depth += 1 if text[place] == "{" else -1
             if depth == 0:
                 return text[start:place]

@@ -102,8 +102,13 @@ def choose_tokens(
 
     Returns:
         the tokens, and their log-probabilities at the temperature (of the untempered distribution if greedy).
+
+    Raises:
+        FloatingPointError: the logits hold a NaN, or overflow at this temperature.
     """
     log_probs = torch.log_softmax(logits / (sampling.temperature or 1.0), dim=-1)
+    if torch.isnan(log_probs).any():
+        raise FloatingPointError("the model's probabilities are not numbers")
     if sampling.temperature == 0:
         tokens = log_probs.argmax(-1)
     else:

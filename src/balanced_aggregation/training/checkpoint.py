@@ -36,6 +36,11 @@ def save_checkpoint(
         remove(older)
 
 
+def newest_step(folder: Path) -> int:
+    """Step of the newest checkpoint in ``folder``; 0 if there is none."""
+    return max(map(_step, _checkpoints(folder)), default=0)
+
+
 def restore_checkpoint(
     folder: Path, model: PreTrainedModel, optimizer: torch.optim.Optimizer, sampler: PromptSampler
 ) -> Progress:
@@ -66,4 +71,8 @@ def _optimizer_tensors(model: PreTrainedModel, optimizer: torch.optim.Optimizer)
 
 
 def _checkpoints(folder: Path) -> list[Path]:
-    return sorted(folder.glob("step_*"))
+    return sorted(folder.glob("step_*"), key=_step)
+
+
+def _step(checkpoint: Path) -> int:
+    return int(checkpoint.name.removeprefix("step_"))

@@ -21,7 +21,7 @@ class Journal:
         """
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)[:steps] if path.exists() else []
         for expected, line in enumerate(lines, start=1):
-            if not line.endswith("\n") or json.loads(line)["step"] != expected:
+            if not line.endswith("\n") or _step(line) != expected:
                 raise UserError(f"{path}: line {expected} is not step {expected}; remove the folder to start again")
         if len(lines) < steps:
             raise UserError(f"{path}: ends at step {len(lines)}, the checkpoint beside it is at step {steps}")
@@ -42,6 +42,13 @@ class Journal:
         """Close the file, on the disk."""
         self.sync()
         self._file.close()
+
+
+def _step(line: str) -> int | None:
+    try:
+        return json.loads(line)["step"]
+    except (json.JSONDecodeError, KeyError, TypeError):
+        return None
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """Group relative policy optimisation of one model under one aggregation rule."""
 
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from balanced_aggregation.rollout import Response, RolloutEngine, Sampling
 from balanced_aggregation.rollout.transformers_engine import TransformersEngine
 from balanced_aggregation.seeding import derive_seed, seed_generators
 from balanced_aggregation.training.batch import Batch, log_probs_by_response
-from balanced_aggregation.training.checkpoint import Progress, restore_checkpoint, save_checkpoint
+from balanced_aggregation.training.checkpoint import Progress, newest_step, restore_checkpoint, save_checkpoint
 from balanced_aggregation.training.journal import Journal
 from balanced_aggregation.training.sampler import PromptSampler
 from balanced_aggregation.training.update import (
@@ -125,13 +126,16 @@ class Trainer:
         lengths = torch.tensor([len(r.token_ids) for r in responses])
         if self.settings.mask_truncated:
             lengths[torch.tensor([r.truncated for r in responses])] = 0
+        live = lengths > 0  # what is masked is no part of its group's baseline either
         rewards = torch.tensor([v.reward for v in verdicts], dtype=torch.float64)
         group_ids = torch.arange(len(prompts)).repeat_interleave(size)
+        advantages = torch.zeros_like(rewards)
+        advantages[live] = group_advantages(rewards[live], group_ids[live], normalize_std=self.settings.normalize_std)
         batch = Batch(
             prompts=[torch.tensor(p) for p in prompts for _ in range(size)],
             responses=[torch.tensor(r.token_ids) for r in responses],
             lengths=lengths,
-            advantages=group_advantages(rewards, group_ids, normalize_std=self.settings.normalize_std),
+            advantages=advantages,
             group_ids=group_ids,
         )
         return batch, rewards
@@ -175,13 +179,13 @@ class Trainer:
         self, batch: Batch, rewards: Tensor, responses: Sequence[Response], verdicts: Sequence[Verdict]
     ) -> dict[str, Any]:
         """What the step's rollout was like, and what each rule of the study makes of it."""
-        by_group = rewards.view(-1, self.settings.group_size)
+        by_group = batch.advantages.view(-1, self.settings.group_size)
         count = len(responses)
         sampled = sum(len(r.token_ids) for r in responses)
         statistics = length_statistics(batch.lengths, batch.advantages, batch.group_ids)
         description = {
             "reward": float(rewards.mean()),
-            "zero_variance_groups": float((by_group.amax(1) == by_group.amin(1)).double().mean()),
+            "zero_variance_groups": float((by_group == 0).all(1).double().mean()),
             "response_length": sampled / count,
             "response_length_positive": statistics["positive"],
             "response_length_negative": statistics["negative"],
@@ -200,11 +204,16 @@ class Trainer:
         return description
 
 
+def response_texts(tokenizer: PreTrainedTokenizerBase, responses: Sequence[Response]) -> list[str]:
+    """The responses as text, without the token that ends them; special tokens inside stay, so that they are seen."""
+    return tokenizer.batch_decode([r.token_ids if r.truncated else r.token_ids[:-1] for r in responses])
+
+
 def verify_responses(
     tokenizer: PreTrainedTokenizerBase, responses: Sequence[Response], problems: pd.DataFrame, samples: int
 ) -> list[Verdict]:
     """Verdict on each response; ``samples`` of them, one after the other, belong to each row of ``problems``."""
-    texts = tokenizer.batch_decode([r.token_ids for r in responses], skip_special_tokens=True)
+    texts = response_texts(tokenizer, responses)
     golds = [(VERIFIERS[p.verifier], p.gold) for p in problems.itertuples() for _ in range(samples)]
     return [verifier(text, gold) for text, (verifier, gold) in zip(texts, golds, strict=True)]
 
@@ -223,7 +232,7 @@ def run_training(trainer: Trainer, folder: Path, fingerprint: dict[str, Any], ob
         UserError: the training diverged.
     """
     state, settings = folder / "state", trainer.settings
-    _claim(folder, fingerprint)
+    _claim(folder, fingerprint, trainer.task.evaluated_steps)
     trainer.progress = restore_checkpoint(state / "resume", trainer.model, trainer.optimizer, trainer.sampler)
     progress = trainer.progress
     journals = [Journal(state / name, progress.step) for name in ("metrics.jsonl", "timing.jsonl")]
@@ -232,6 +241,8 @@ def run_training(trainer: Trainer, folder: Path, fingerprint: dict[str, Any], ob
             metrics, timing = trainer.step()
         except FloatingPointError as error:
             raise UserError(f"{folder}: training diverged at step {progress.step}: {error}") from error
+        except ValueError as error:  # what a rule raises that breaks its contract
+            raise UserError(f"{folder}: stopped at step {progress.step}: {error}") from error
         for journal, row in zip(journals, (metrics, timing), strict=True):
             journal.append(row)
         for observer in observers:
@@ -253,15 +264,22 @@ def checkpoint_folder(run: Path, step: int) -> Path:
     return run / "checkpoints" / f"step_{step:06d}"
 
 
-def _claim(folder: Path, fingerprint: dict[str, Any]) -> None:
-    """Make sure that what ``folder`` holds was made by this very training."""
-    mark = folder / "state" / "fingerprint.json"
-    if mark.exists() and read_json(mark) != fingerprint:
+def _claim(folder: Path, fingerprint: dict[str, Any], evaluated_steps: Sequence[int]) -> None:
+    """Make sure that what ``folder`` holds was made by this very training and is complete; else set it aside."""
+    state = folder / "state"
+    mark = state / "fingerprint.json"
+    reached = newest_step(state / "resume")
+    missing = [s for s in evaluated_steps if s <= reached and not checkpoint_folder(folder, s).is_dir()]
+    if mark.exists() and (missing or read_json(mark) != fingerprint):
         superseded = folder / "superseded"
-        remove(superseded)
-        superseded.mkdir()
-        for name in ("state", "checkpoints"):
-            if (folder / name).exists():
-                (folder / name).rename(superseded / name)
+        if (folder / "checkpoints").exists():
+            remove(superseded / "checkpoints")
+            superseded.mkdir(exist_ok=True)
+            (folder / "checkpoints").rename(superseded / "checkpoints")
+        remove(superseded / "state")
+        superseded.mkdir(exist_ok=True)
+        state.rename(superseded / "state")  # last: it holds the mark
+        reason = f"the model of step {missing[0]} is gone" if missing else "settings, inputs, code or packages differ"
+        print(f"{folder}: starts anew, since {reason}; what was there is in {superseded}", file=sys.stderr)
     if not mark.exists():
         write_json(mark, fingerprint)

@@ -35,8 +35,11 @@ def warm_start(
     for _ in range(settings.batches):
         chosen = generator.choices(prompts, k=settings.batch_size)
         solutions = [write_solution(Chain.parse(prompt), settings.styles, generator) for prompt in chosen]
-        asked = [torch.tensor(tokenizer.encode(prompt)) for prompt in chosen]
-        answers = [torch.tensor([*tokenizer.encode(text), tokenizer.eos_token_id]) for text in solutions]
+        asked = [torch.tensor(tokenizer.encode(prompt, add_special_tokens=False)) for prompt in chosen]
+        answers = [
+            torch.tensor([*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id])
+            for text in solutions
+        ]
         sizes = [len(p) + len(r) for p, r in zip(asked, answers, strict=True)]
         tokens = sum(len(r) for r in answers)
         optimizer.zero_grad()

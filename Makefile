@@ -32,4 +32,4 @@ smollm2: .venv/installed
 	touch $@
 
 clean:
-	rm -rf .venv results/default mlflow.db
+	rm -rf .venv results/default

@@ -11,8 +11,10 @@ from balanced_aggregation.data.arithmetic import SYMBOLS, Chain, draw_chains, wr
 from balanced_aggregation.data.prepare import prepare_data
 from balanced_aggregation.data.sources import read_source
 from balanced_aggregation.errors import UserError
+from balanced_aggregation.files import read_json
 from balanced_aggregation.layout import Layout
 from balanced_aggregation.models import character_tokenizer
+from balanced_aggregation.provenance import training_settings
 from balanced_aggregation.rewards import check_arithmetic
 
 PREFIX = (
@@ -122,29 +124,44 @@ def test_prepared_problems(tmp_path, monkeypatch):
         max_prompt_tokens=200,
     )
     layout = Layout(test)
-    manifest = prepare_data(test, layout, tokenizer)
-    assert manifest["train"] | {"sha256": ""} == {
+    manifest = prepare_data(test, layout, tokenizer, "train")
+    assert manifest | {"sha256": ""} == {
         "kind": "dapo-math-17k", "rows": 21, "dropped_conflicting_golds": 0, "dropped_duplicates": 0,
         "dropped_too_long": 1, "dropped_by_limit": 12, "problems": 8, "sha256": "",
     }  # fmt: skip
-    train, benchmark = read_problems(layout.train_problems), read_problems(layout.benchmark("math-500"))
+    assert read_json(layout.manifest("train")) == manifest
+    train = read_problems(layout.train_problems)
     assert train["verifier"].unique().tolist() == ["math"]
     assert train["prompt"].str.fullmatch(r"<user>What is \d+\+1\?\n\nPlease reason .* \\boxed\{\}\.<assistant>").all()
+    prepare_data(test, layout, tokenizer, "math-500")
+    benchmark = read_problems(layout.benchmark("math-500"))
     assert benchmark["prompt"].tolist() == [f"<user>Q: What is ${i}+1$?<assistant>" for i in range(3)]
     assert benchmark["gold"].tolist() == ["1", "2", "3"]
-    again = prepare_data(test, layout, tokenizer)
-    assert again == manifest
+    assert prepare_data(test, layout, tokenizer, "train") == manifest
+    with pytest.raises(UserError, match="--name nothing: not a dataset of study 'test'; allowed: train, math-500, ar"):
+        prepare_data(test, layout, tokenizer, "nothing")
 
 
-def test_training_problems_are_not_in_the_benchmarks(tmp_path, monkeypatch):
+def test_sets_of_arithmetic_problems_are_disjoint_in_whatever_order_they_are_made(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     values = {"kind": "arithmetic", "problems": 400, "terms": [3, 3]}
     test = study(tmp_path, train=values, benchmarks=[values | {"name": n, "problems": 100} for n in ("a", "b")])
-    test = test.model_copy(update={"model": test.model.model_copy(update={"chat": False})})
     layout = Layout(test)
-    prepare_data(test, layout, character_tokenizer(SYMBOLS))
+    for name in ("b", "train", "a"):
+        prepare_data(test, layout, character_tokenizer(SYMBOLS), name)
     frames = [read_problems(layout.train_problems), *(read_problems(layout.benchmark(n)) for n in ("a", "b"))]
     assert pd.concat(frames)["prompt"].nunique() == 600
+
+
+def test_a_further_benchmark_or_another_place_of_a_file_is_no_other_training(tmp_path):
+    train = {"kind": "dapo-math-17k", "path": "here.parquet", "limit": 8}
+    one = study(tmp_path, train=train, benchmarks=[{"kind": "math-500"}])
+    two = study(
+        tmp_path, train=train | {"path": "there.parquet"}, benchmarks=[{"kind": "math-500"}, {"kind": "arithmetic"}]
+    )
+    assert training_settings(one, "token") == training_settings(two, "token")
+    other = study(tmp_path, train=train | {"limit": 9}, benchmarks=[{"kind": "math-500"}])
+    assert training_settings(one, "token") != training_settings(other, "token")
 
 
 def test_a_file_of_problems_is_checked(tmp_path):

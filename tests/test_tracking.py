@@ -94,6 +94,43 @@ def test_steps_that_mlflow_missed_arrive_at_the_end(study, capsys, monkeypatch):
     assert [m.step for m in history] == [1, 2]
 
 
+def test_steps_that_were_pending_at_a_kill_are_not_lost(study):
+    layout = Layout(study)
+    start_tracking(study, layout)
+    place = read_json(layout.tracking)
+    first = tracker(place)
+    first.on_step(*step(1))
+    first._hand_over()
+    first.on_step(*step(2))  # pending when it is killed, though the checkpoint holds it
+    second = tracker(place)
+    second.on_step(*step(3))
+    second.finish([step(n) for n in (1, 2, 3)])
+    client, runs = trainings(place)
+    history = client.get_metric_history(runs[0].info.run_id, "reward")
+    assert sorted((m.step, m.value) for m in history) == [(1, 0.1), (2, 0.2), (3, 0.3)]
+
+
+def test_a_failed_training_is_marked_and_a_server_that_is_away_is_asked_rarely(study, monkeypatch):
+    layout = Layout(study)
+    start_tracking(study, layout)
+    place = read_json(layout.tracking)
+    run = tracker(place)
+    calls = []
+    with monkeypatch.context() as context:
+        context.setattr(MlflowClient, "log_batch", lambda *a, **k: calls.append(1) or 1 / 0)
+        context.setattr("balanced_aggregation.tracking._EVERY_SECONDS", -1.0)
+        run._next_request = 0.0
+        for number in range(1, 50):
+            run.on_step(*step(number))
+    assert len(calls) == 1
+    run.give_up(RuntimeError("diverged"))
+    client, runs = trainings(place)
+    assert runs[0].info.status == "FAILED"
+    assert len(client.get_metric_history(runs[0].info.run_id, "reward")) == 49
+    tracker(place).give_up(KeyboardInterrupt())
+    assert trainings(place)[1][0].info.status == "KILLED"
+
+
 def test_without_a_usable_mlflow_there_is_a_warning_and_nothing_else(study, capsys):
     layout = Layout(study)
     broken = study.model_copy(
@@ -105,7 +142,10 @@ def test_without_a_usable_mlflow_there_is_a_warning_and_nothing_else(study, caps
     run = RunTracker({"uri": "sqlite:///study.yaml/other.db", "experiment_id": "1", "run_id": "2"}, "token", 0, {}, {})
     run.on_step(*step(1))
     run.finish([step(1)])
-    assert "MLflow does not follow token seed 0" in capsys.readouterr().err
+    assert (
+        "MLflow does not follow token seed 0: FileNotFoundError: database study.yaml/other.db is gone"
+        in capsys.readouterr().err
+    )
 
 
 def test_switched_off(study):

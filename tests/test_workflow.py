@@ -25,7 +25,7 @@ def start(folder, *arguments, study=None, stdout=subprocess.PIPE):
     folder.mkdir(exist_ok=True)
     if study is not None:
         (folder / "study.yaml").write_text(yaml.safe_dump(study))
-    command = [*SNAKEMAKE, "--directory", str(folder), "--configfile", str(folder / "study.yaml"), *arguments]
+    command = [*SNAKEMAKE, *arguments, "--directory", str(folder), "--configfile", str(folder / "study.yaml")]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("MLFLOW")}
     return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=stdout, stderr=subprocess.STDOUT, text=True)
 
@@ -102,22 +102,34 @@ def test_from_nothing_to_tables_figures_and_tracked_runs(undisturbed):
 
 @pytest.mark.slow
 def test_killed_trainings_end_with_the_same_bytes(undisturbed, tmp_path):
-    """SIGKILL at random moments, from the start of the process to its end, then snakemake again."""
+    """SIGKILL at random moments, then snakemake again: each training is killed once after a random number of steps.
+
+    Half of them are killed a second time, at a random moment between the start of the process and its first steps.
+    """
     generator = random.Random(0)
     folder = tmp_path / "killed"
-    kills = 0
-    study = STUDY
+    names = [rule if isinstance(rule, str) else rule["name"] for rule in STUDY["rules"]]
+    runs = [(name, seed) for name in names for seed in STUDY["seeds"]]
+    after_steps = {run: generator.randrange(8) for run in runs}
+    early = set(generator.sample(runs, len(runs) // 2))
+    kills = []
     for _ in range(8):
-        process = start(folder, study=study, stdout=subprocess.DEVNULL)
+        process = start(folder, study=STUDY, stdout=subprocess.DEVNULL)
         while process.poll() is None:
             for training in trainings(process):
-                if kills < 6 and training.pid % 3:  # not all of them: some go through at once
-                    time.sleep(generator.uniform(0, 3))
-                    kills += kill(training)
-            time.sleep(0.2)
+                run = run_of(training)
+                if run in after_steps and steps_done(folder, run) >= after_steps[run]:
+                    kills += [run] * kill(training)
+                    del after_steps[run]
+                elif run in early and run not in after_steps:
+                    early.remove(run)
+                    time.sleep(generator.uniform(0, 4))
+                    kills += [run] * kill(training)
+            time.sleep(0.02)
         if process.returncode == 0:
             break
-    assert process.returncode == 0 and kills >= 4
+    assert set(kills) >= {run for run in runs if run not in after_steps}
+    assert process.returncode == 0 and len(kills) >= 8
     expected, found = deterministic_files(undisturbed[0]), deterministic_files(folder)
     assert found.keys() == expected.keys()
     differing = [name for name in expected if found[name] != expected[name]]
@@ -138,6 +150,19 @@ def trainings(process):
     except psutil.NoSuchProcess:
         pass
     return found
+
+
+def run_of(training):
+    try:
+        command = training.cmdline()
+        return command[command.index("--rule") + 1], int(command[command.index("--seed") + 1])
+    except (psutil.NoSuchProcess, ValueError):
+        return None
+
+
+def steps_done(folder, run):
+    journal = folder / "results/t/runs" / run[0] / f"seed{run[1]}" / "state/metrics.jsonl"
+    return journal.read_text().count("\n") if journal.exists() else -1
 
 
 def kill(process):
@@ -208,6 +233,11 @@ def test_what_is_run_again(undisturbed, tmp_path):
         return jobs(succeed(folder, "--dry-run", study=study))
 
     assert planned_after(lambda s: s.update(description="other words")) == {}
+    assert "train" not in planned_after(lambda s: s["training"].update(checkpoint_every=3))
+    planned = planned_after(lambda s: s["evaluation"].update(pass_at=[1, 2]))
+    assert set(planned) == {"collect", "tables", "figures", "track_finish", "all"}
+    planned = planned_after(lambda s: s.update(tracking={"enabled": False}))
+    assert set(planned) == {"track_start", "track_finish", "all"}
     assert planned_after(lambda s: s["training"].update(learning_rate=1e-5))["train"] == 8
     planned = planned_after(lambda s: s["evaluation"].update(temperature=0.5))
     assert planned["evaluate"] == 8 and "train" not in planned

@@ -12,7 +12,7 @@ import tyro
 
 from balanced_aggregation.config import Study, json_schema, load_study
 from balanced_aggregation.errors import UserError
-from balanced_aggregation.files import write_text
+from balanced_aggregation.files import read_json, write_text
 from balanced_aggregation.layout import Layout
 
 StudyFile = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="STUDY", help="The study's YAML file.")]
@@ -58,15 +58,15 @@ def source_model(study: StudyFile) -> None:
 
 
 @app.command
-def prepare_data(study: StudyFile) -> None:
-    """Write the problems to train on and to evaluate on."""
+def prepare_data(study: StudyFile, name: Annotated[str, tyro.conf.arg(help="A benchmark, or train.")]) -> None:
+    """Write the problems of a benchmark, or those to train on."""
     from balanced_aggregation.data.prepare import prepare_data as prepare
     from balanced_aggregation.models import load_model
 
     loaded, layout = _open(study)
     _, tokenizer = load_model(layout.source_model)
-    for name, entry in prepare(loaded, layout, tokenizer).items():
-        print(f"{name}: " + ", ".join(f"{key} {value}" for key, value in entry.items() if key != "sha256"))
+    manifest = prepare(loaded, layout, tokenizer, name)
+    print(f"{name}: " + ", ".join(f"{key} {value}" for key, value in manifest.items() if key != "sha256"))
 
 
 @app.command
@@ -115,10 +115,14 @@ def train(study: StudyFile, rule: Rule, seed: Seed) -> None:
 def evaluate(study: StudyFile, rule: Rule, seed: Seed, step: Step) -> None:
     """Evaluate the checkpoint of one step on every benchmark."""
     from balanced_aggregation.commands import evaluate as run
+    from balanced_aggregation.provenance import weights_digest
     from balanced_aggregation.training.loop import checkpoint_folder
 
     loaded, layout = _open(study)
-    folder = checkpoint_folder(layout.run(loaded.rule(rule).name, seed), step)
+    trained = layout.run(loaded.rule(rule).name, seed)
+    folder = checkpoint_folder(trained, step)
+    if read_json(trained / "run.json")["checkpoints"].get(str(step)) != weights_digest(folder):
+        raise UserError(f"{folder}: is not the model that {trained / 'run.json'} describes")
     run(loaded, layout, folder, layout.evaluation(rule, seed, step), f"{rule} seed {seed} step {step}")
 
 

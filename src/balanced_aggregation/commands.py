@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from balanced_aggregation.aggregation import RULES, Rule
-from balanced_aggregation.config import RuleChoice, Study
+from balanced_aggregation.config import TRAIN, RuleChoice, Study
 from balanced_aggregation.data import read_problems
 from balanced_aggregation.errors import UserError
 from balanced_aggregation.evaluation.evaluate import evaluate_model
@@ -45,11 +45,15 @@ def train(study: Study, layout: Layout, rule_name: str, seed: int) -> None:
     fingerprint = training_fingerprint(study, layout, rule.name, seed)
     folder = layout.run(rule.name, seed)
     observers = [create_progress(f"{rule.name} seed {seed}", study.training.steps)]
-    place = read_json(layout.tracking) if layout.tracking.exists() else None
+    place = read_json(layout.tracking) if study.tracking.enabled and layout.tracking.exists() else None
     tracker = RunTracker(place, rule.name, seed, fingerprint, _parameters(study, layout, rule)) if place else None
-    state = run_training(
-        Trainer(task, model, tokenizer, reference), folder, fingerprint, observers + [tracker] * bool(tracker)
-    )
+    trainer = Trainer(task, model, tokenizer, reference)
+    try:
+        state = run_training(trainer, folder, fingerprint, observers + [tracker] * bool(tracker))
+    except BaseException as error:
+        if tracker:
+            tracker.give_up(error)
+        raise
     journals = {name: state / f"{name}.jsonl" for name in ("metrics", "timing")}
     if tracker:
         tracker.finish(list(zip(*map(read_journal, journals.values()), strict=True)))
@@ -103,5 +107,5 @@ def _parameters(study: Study, layout: Layout, rule: RuleChoice) -> dict[str, obj
         **{f"rule.{name}": value for name, value in rule.parameters.items()},
         **{f"training.{name}": value for name, value in study.training.model_dump(mode="json").items()},
         "model": study.model.model_dump_json(),
-        "data.sha256": read_json(layout.data_manifest)["train"]["sha256"],
+        "data.sha256": read_json(layout.manifest(TRAIN))["sha256"],
     }

@@ -59,10 +59,10 @@ class RuleChoice(Section):
     @model_validator(mode="after")
     def _meets_the_contract(self) -> "RuleChoice":
         from balanced_aggregation.aggregation import RULES
-        from balanced_aggregation.rule_loading import check_rule
+        from balanced_aggregation.rule_loading import check_rule, load_rule
 
         check_rule(self.rule, self.parameters)
-        if self.name in RULES and self.name != self.rule:
+        if self.name in RULES and RULES[self.name] is not load_rule(self.rule):
             raise ValueError(f"name = {self.name!r}: belongs to the registered rule; give {self.rule!r} another name")
         return self
 

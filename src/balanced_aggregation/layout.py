@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from balanced_aggregation.config import BASE, Study
+from balanced_aggregation.config import BASE, TRAIN, Study
 
 
 class Layout:
@@ -16,8 +16,7 @@ class Layout:
         self.source_model = self.root / "model" / "source"
         self.warm_model = self.root / "model" / "warm"
         self.problems = self.root / "data"
-        self.train_problems = self.problems / "train.parquet"
-        self.data_manifest = self.problems / "manifest.json"
+        self.train_problems = self.problems / f"{TRAIN}.parquet"
         self.tracking = self.root / "tracking.json"
         self.tracked = self.root / "tracked.json"
         self.results = self.root / "results.parquet"
@@ -33,6 +32,10 @@ class Layout:
     def benchmark(self, name: str) -> Path:
         """Problems of a benchmark."""
         return self.problems / "benchmarks" / f"{name}.parquet"
+
+    def manifest(self, name: str) -> Path:
+        """Counts and digest of a benchmark's problems, or of the training set's under `TRAIN`."""
+        return (self.train_problems if name == TRAIN else self.benchmark(name)).with_suffix(".json")
 
     def run(self, rule: str, seed: int | str) -> Path:
         """Folder of one training."""

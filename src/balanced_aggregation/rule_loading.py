@@ -39,7 +39,7 @@ def rule_file(reference: str) -> Path | None:
     """The file of a rule of the user's own, so that a change of it can be noticed; None for a registered rule."""
     if ":" not in reference:
         return None
-    path = Path(inspect.getfile(inspect.unwrap(load_rule(reference))))
+    path = Path(_import(reference.rpartition(":")[0]).__file__).resolve()
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 

@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -15,6 +16,7 @@ from balanced_aggregation.layout import Layout
 from balanced_aggregation.provenance import git_commit, versions
 
 _EVERY_SECONDS = 5.0
+_AFTER_FAILURE_SECONDS = 600.0
 _LARGEST_REQUEST = 1000  # metrics; a limit of MLflow's API
 
 
@@ -32,7 +34,7 @@ def start_tracking(study: Study, layout: Layout) -> None:
 
 def _create_parent(study: Study, layout: Layout) -> dict[str, Any]:
     uri = study.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db"
-    client = _client(uri)
+    client = _client(uri, create=True)
     experiment = client.get_experiment_by_name(study.study)
     if experiment is None:
         local = uri.startswith("sqlite:")
@@ -72,12 +74,12 @@ def _log_evaluations(client: Any, place: dict[str, Any], layout: Layout) -> None
         fingerprint = read_json(layout.run(rule, seed) / "run.json")["fingerprint"]
         run_id = _find_run(client, place, _key(rule, seed, fingerprint))
         if run_id is None:
-            continue
+            raise LookupError(f"no run of {rule} seed {seed}; its training was not followed")
         names = "eval/" + rows["benchmark"] + "/" + rows["metric"].str.replace("@", "_at_")
-        logged = {m.step for m in client.get_metric_history(run_id, names.iloc[0])}
-        new = ~rows["step"].isin(logged)
-        values = zip(names[new], rows["value"][new], rows["step"][new], strict=True)
-        _log(client, run_id, [(name, float(value), int(step)) for name, value, step in values])
+        for name, own in rows.groupby(names):
+            known = {(m.step, m.value) for m in client.get_metric_history(run_id, name)}
+            values = [(int(step), float(value)) for step, value in zip(own["step"], own["value"], strict=True)]
+            _log(client, run_id, [_metric(name, value, step) for step, value in values if (step, value) not in known])
 
 
 class RunTracker:
@@ -91,12 +93,13 @@ class RunTracker:
         self, place: dict[str, Any], rule: str, seed: int, fingerprint: dict[str, Any], parameters: dict[str, Any]
     ):
         """Args: content of ``tracking.json``, the run's rule, seed and fingerprint, and the parameters to show."""
-        self._pending: list[tuple[str, float, int]] = []
-        self._logged_at = time.monotonic()
+        self._pending: list[Any] = []
+        self._next_request = time.monotonic() + _EVERY_SECONDS
         self._run_id: str | None = None
-        self._last_step = 0
+        self._known_steps: set[int] = set()
         with _warn_only(f"MLflow does not follow {rule} seed {seed}"):
             self._client = _client(place["uri"])
+            self._client.get_run(place["run_id"])  # the study's own, unless the database is another one
             key = _key(rule, seed, fingerprint)
             run_id = _find_run(self._client, place, key)
             if run_id is None:
@@ -113,7 +116,7 @@ class RunTracker:
                 run_id = self._client.create_run(place["experiment_id"], tags=tags, run_name=name).info.run_id
             self._client.update_run(run_id, status="RUNNING")
             self._log_parameters(run_id, parameters)
-            self._last_step = max((m.step for m in self._client.get_metric_history(run_id, "reward")), default=0)
+            self._known_steps = {m.step for m in self._client.get_metric_history(run_id, "reward")}
             self._run_id = run_id
 
     def _log_parameters(self, run_id: str, parameters: dict[str, Any]) -> None:
@@ -126,17 +129,15 @@ class RunTracker:
     def on_step(self, metrics: dict[str, Any], timing: dict[str, Any]) -> None:
         """Keep the step's metrics, and hand over what has gathered every few seconds."""
         step = metrics["step"]
-        if self._run_id is None or step <= self._last_step:
+        if self._run_id is None or step in self._known_steps:
             return
-        self._last_step = step
+        self._known_steps.add(step)
         rows = {**metrics, "tokens_per_second": timing["tokens_per_second"]}
         # NaN says that a quantity does not exist in this step: it is left out. "reward" comes last: it marks a step
         # as logged, whichever part of it arrives.
-        named = [
-            (name, value, step) for name, value in rows.items() if name not in ("step", "reward") and value == value
-        ]
-        self._pending += [*named, ("reward", rows["reward"], step)]
-        if time.monotonic() - self._logged_at >= _EVERY_SECONDS:
+        names = [name for name, value in rows.items() if name not in ("step", "reward") and value == value]
+        self._pending += [_metric(name, rows[name], step) for name in (*names, "reward")]
+        if time.monotonic() >= self._next_request:
             self._hand_over()
 
     def finish(self, steps: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> None:
@@ -144,27 +145,39 @@ class RunTracker:
         for metrics, timing in steps:
             known = {name: value for name, value in metrics.items() if value is not None}
             self.on_step(known, timing)
+        self._end("FINISHED")
+
+    def give_up(self, error: BaseException) -> None:
+        """Hand over what there is, and mark the run as failed, or as killed by a person."""
+        self._end("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
+
+    def _end(self, status: str) -> None:
         self._hand_over()
         if self._run_id is not None:
             with _warn_only("MLflow still shows the run as running"):
-                self._client.set_terminated(self._run_id)
+                self._client.set_terminated(self._run_id, status)
 
     def _hand_over(self) -> None:
-        self._logged_at = time.monotonic()
-        if self._run_id is None or not self._pending:
+        if self._run_id is None:
             return
+        # A server that is away must not hold up every step: after a failure there is a long pause.
+        self._next_request = time.monotonic() + _AFTER_FAILURE_SECONDS
         with _warn_only(f"MLflow did not take {len(self._pending)} values; they are kept and sent again"):
-            _log(self._client, self._run_id, self._pending)
-            self._pending = []
+            while self._pending:
+                _log(self._client, self._run_id, self._pending[:_LARGEST_REQUEST])
+                del self._pending[:_LARGEST_REQUEST]
+            self._next_request = time.monotonic() + _EVERY_SECONDS
 
 
-def _log(client: Any, run_id: str, values: Sequence[tuple[str, float, int]]) -> None:
+def _metric(name: str, value: float, step: int) -> Any:
     from mlflow.entities import Metric
 
-    now = int(time.time() * 1000)
-    for first in range(0, len(values), _LARGEST_REQUEST):
-        part = values[first : first + _LARGEST_REQUEST]
-        client.log_batch(run_id, metrics=[Metric(name, value, now, step) for name, value, step in part])
+    return Metric(name, value, int(time.time() * 1000), step)
+
+
+def _log(client: Any, run_id: str, metrics: Sequence[Any]) -> None:
+    for first in range(0, len(metrics), _LARGEST_REQUEST):
+        client.log_batch(run_id, metrics=metrics[first : first + _LARGEST_REQUEST])
 
 
 def _key(rule: str, seed: int, fingerprint: dict[str, Any]) -> str:
@@ -177,7 +190,10 @@ def _find_run(client: Any, place: dict[str, Any], key: str) -> str | None:
     return found[0].info.run_id if found else None
 
 
-def _client(uri: str) -> Any:
+def _client(uri: str, create: bool = False) -> Any:
+    database = uri.removeprefix("sqlite:///")
+    if database != uri and not create and not Path(database).exists():
+        raise FileNotFoundError(f"database {database} is gone; `snakemake --forcerun track_start` creates it")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")  # a training must not wait for a server
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
     from mlflow import MlflowClient

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from balanced_aggregation.config import parse_study
+from balanced_aggregation.config import TRAIN, parse_study
 from balanced_aggregation.errors import UserError
 from balanced_aggregation.files import json_digest, write_text
 from balanced_aggregation.layout import Layout
@@ -47,15 +47,20 @@ class Plan(Layout):
         self.rules = [rule.name for rule in study.rules]
         self.settings = {
             "model": json_digest(model_settings(study)),
-            "data": json_digest(data_settings(study)),
+            "train_data": json_digest(data_settings(study, TRAIN)),
             "initial_model": json_digest(initial_model_settings(study)),
             "evaluation": json_digest(evaluation_settings(study)),
+            "metrics": json_digest([study.evaluation.samples, study.evaluation.pass_at]),
+            "tracking": json_digest(study.tracking.model_dump(mode="json")),
         }
-        self.benchmarks = [self.benchmark(benchmark.name) for benchmark in study.data.benchmarks]
+        self.benchmark_names = [benchmark.name for benchmark in study.data.benchmarks]
+        self.benchmarks = [self.benchmark(name) for name in self.benchmark_names]
+        self.manifests = [self.manifest(name) for name in self.benchmark_names]
         self.any_run = self.run("{aggregation}", "{seed}")
         self.any_evaluation = self.evaluation("{aggregation}", "{seed}", "{step}")
         self.table_files = [self.tables / f"{name}.{end}" for name in tables.TABLES for end in tables.SUFFIXES]
         self.figure_files = [self.figures / f"{name}.{end}" for name in figures.FIGURES for end in figures.SUFFIXES]
+        self.metric_code = [PACKAGE / "evaluation" / "collect.py", PACKAGE / "evaluation" / "metrics.py"]
         reporting = PACKAGE / "reporting"
         self.table_code = [reporting / "statistics.py", reporting / "tables.py"]
         self.figure_code = [*self.table_code, reporting / "figures.py"]
@@ -70,6 +75,10 @@ class Plan(Layout):
         """The user's own file of an aggregation rule, if it has one."""
         file = rule_file(self.study.rule(wildcards.aggregation).rule)
         return [file] if file else []
+
+    def benchmark_settings(self, wildcards: Any) -> str:
+        """Digest of the settings of a benchmark's problems."""
+        return json_digest(data_settings(self.study, wildcards.benchmark))
 
     def training_settings(self, wildcards: Any) -> str:
         """Digest of the settings of a training."""

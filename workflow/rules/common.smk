@@ -5,6 +5,7 @@ plan = Plan(config, workflow.configfiles)
 
 wildcard_constraints:
     aggregation="|".join(plan.rules),
+    benchmark="|".join(plan.benchmark_names),
     seed=r"\d+",
     step=r"\d+",
 

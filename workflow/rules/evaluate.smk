@@ -45,7 +45,7 @@ rule evaluate_base:
 rule collect:
     input:
         plan.base_evaluation(),
-        plan.data_manifest,
+        plan.manifests,
         expand(
             [plan.any_run / "run.json", plan.any_run / "metrics.jsonl"],
             aggregation=plan.rules,
@@ -57,6 +57,7 @@ rule collect:
             seed=plan.study.seeds,
             step=plan.study.evaluated_steps,
         ),
+        code=plan.metric_code,
     output:
         plan.results,
         plan.training_metrics,
@@ -69,5 +70,6 @@ rule collect:
         "../../envs/cpu.yaml"
     params:
         study=plan.study_file,
+        settings=plan.settings["metrics"],
     shell:
         "balagg collect {params.study} 2>&1 | tee {log}"

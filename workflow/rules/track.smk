@@ -13,6 +13,7 @@ rule track_start:
         "../../envs/cpu.yaml"
     params:
         study=plan.study_file,
+        settings=plan.settings["tracking"],
     shell:
         "balagg track-start {params.study} 2>&1 | tee {log}"
 
@@ -34,5 +35,6 @@ rule track_finish:
         "../../envs/cpu.yaml"
     params:
         study=plan.study_file,
+        settings=plan.settings["tracking"],
     shell:
         "balagg track-finish {params.study} 2>&1 | tee {log}"

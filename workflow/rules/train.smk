@@ -6,6 +6,7 @@ rule train:
     input:
         plan.initial_model,
         plan.train_problems,
+        plan.manifest("train"),
         ancient(plan.tracking),
         rule_files=plan.rule_files,
     output:

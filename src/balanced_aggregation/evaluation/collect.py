@@ -90,10 +90,9 @@ def _evaluation(study: Study, layout: Layout, path: Path) -> list[dict[str, Any]
     if not path.is_file():
         raise UserError(f"no evaluation at {path}")
     responses = pd.read_parquet(path)
-    manifest = read_json(layout.data_manifest)
     rows = []
     for benchmark in study.data.benchmarks:
-        problems = manifest[benchmark.name]["problems"]
+        problems = read_json(layout.manifest(benchmark.name))["problems"]
         own = responses[responses["benchmark"] == benchmark.name]
         expected = problems * (study.evaluation.samples + 1)
         if len(own) != expected:

@@ -63,7 +63,7 @@ def learning_curves(study: Study, results: pd.DataFrame, training: pd.DataFrame)
     accuracy.set(title=f"Accuracy on benchmarks ({average_name(study.evaluation)})", ylabel="mean over benchmarks")
     length.set(title="Response length", ylabel="tokens", xlabel="step")
     grey = [plt.Line2D([], [], color="#555555", linestyle=line) for line in ("-", ":")]
-    length.legend(grey, ["correct", "wrong"])
+    length.legend(grey, ["positive advantage", "negative advantage"])
     mass.set(title="Sign mass: positive share under the rule", ylabel="share of the weight", xlabel="step")
     accuracy.legend()
     seeds = len(study.seeds)

@@ -27,7 +27,7 @@ def mean_over_seeds(values: Sequence[float], confidence: float = 0.95) -> Estima
     mean = math.fsum(values) / n
     if n < 2:
         return Estimate(mean, math.nan, math.nan, n)
-    if max(values) - min(values) <= 1e-12 * abs(mean):  # equal but for rounding: no variance to estimate
+    if max(values) - min(values) <= 1e-12 * max(1.0, abs(mean)):  # equal but for rounding: no variance to estimate
         return Estimate(mean, mean, mean, n)
     low, high = stats.ttest_1samp(list(values), 0.0).confidence_interval(confidence)
     return Estimate(mean, float(low), float(high), n)

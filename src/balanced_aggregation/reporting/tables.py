@@ -1,6 +1,7 @@
 """The tables of a study as CSV (full precision), Markdown and LaTeX (booktabs)."""
 
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,8 +27,8 @@ COMPARED_TO = ("token", "sequence")
 
 _SHOWN_OF_TRAINING = {
     "reward": "reward",
-    "response_length_positive": "length, correct",
-    "response_length_negative": "length, wrong",
+    "response_length_positive": "length, positive",
+    "response_length_negative": "length, negative",
     "length_variation": "length variation",
     "length_gap": "length gap",
     "zero_variance_groups": "zero-variance groups",
@@ -128,11 +129,14 @@ def _write(path: Path, rows: list[Row]) -> None:
     shown = pd.DataFrame(texts)
     write_text(path.with_suffix(".csv"), pd.DataFrame(numbers).to_csv(index=False, lineterminator="\n"))
     write_text(path.with_suffix(".md"), shown.to_markdown(index=False, disable_numparse=True) + "\n")
-    latex = shown.rename(columns=_escape).map(_escape).to_latex(index=False, escape=False)
+    latex = "% needs \\usepackage{booktabs}\n" + shown.rename(columns=_escape).map(_escape).to_latex(
+        index=False, escape=False
+    )
     write_text(path.with_suffix(".tex"), latex)
 
 
 def _escape(text: str) -> str:
     """Text for LaTeX."""
     replacements = {"\\": r"\textbackslash{}", "–": "--"} | {sign: f"\\{sign}" for sign in "&%$#_{}"}
-    return "".join(replacements.get(sign, sign) for sign in text)
+    escaped = "".join(replacements.get(sign, sign) for sign in text)
+    return re.sub(r"(?<![\w-])-(?=\d)", "$-$", escaped)

@@ -1,11 +1,12 @@
 """Group relative policy optimisation of one model under one aggregation rule."""
 
+import fcntl
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import pandas as pd
 import torch
@@ -229,9 +230,10 @@ def run_training(trainer: Trainer, folder: Path, fingerprint: dict[str, Any], ob
         the folder of the journals.
 
     Raises:
-        UserError: the training diverged.
+        UserError: the training diverged, or another process is at it.
     """
     state, settings = folder / "state", trainer.settings
+    lock = _lock(folder)
     _claim(folder, fingerprint, trainer.task.evaluated_steps)
     trainer.progress = restore_checkpoint(state / "resume", trainer.model, trainer.optimizer, trainer.sampler)
     progress = trainer.progress
@@ -256,12 +258,24 @@ def run_training(trainer: Trainer, folder: Path, fingerprint: dict[str, Any], ob
             save_checkpoint(state / "resume", trainer.model, trainer.optimizer, trainer.sampler, progress)
     for journal in journals:
         journal.close()
+    lock.close()
     return state
 
 
 def checkpoint_folder(run: Path, step: int) -> Path:
     """Where a run keeps the model of an evaluated step."""
     return run / "checkpoints" / f"step_{step:06d}"
+
+
+def _lock(folder: Path) -> IO[str]:
+    """Hold the folder's lock as long as the file is open; the kernel releases it when the process dies."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = (folder / "lock").open("w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UserError(f"{folder}: another process is training here; wait for it, or end it") from None
+    return file
 
 
 def _claim(folder: Path, fingerprint: dict[str, Any], evaluated_steps: Sequence[int]) -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 import torch
 
 from balanced_aggregation.aggregation import RULES
-from balanced_aggregation.config import load_study
 from balanced_aggregation.data import read_problems
 from balanced_aggregation.layout import Layout
 from balanced_aggregation.models import load_model
+from balanced_aggregation.study_file import load_study
 from balanced_aggregation.training.loop import Task, Trainer
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from balanced_aggregation.config import json_schema, load_study, parse_study
 from balanced_aggregation.errors import UserError
 from balanced_aggregation.rule_loading import bind_rule, load_rule, rule_file
+from balanced_aggregation.study_file import json_schema, load_study, parse_study
 
 ROOT = Path(__file__).parent.parent
 DEFAULT = yaml.safe_load((ROOT / "config.yaml").read_text())

@@ -1,9 +1,9 @@
 import pytest
 from mlflow import MlflowClient
 
-from balanced_aggregation.config import load_study
 from balanced_aggregation.files import read_json
 from balanced_aggregation.layout import Layout
+from balanced_aggregation.study_file import load_study
 from balanced_aggregation.tracking import RunTracker, start_tracking
 
 STUDY = """

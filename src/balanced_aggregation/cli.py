@@ -10,10 +10,11 @@ from typing import Annotated
 
 import tyro
 
-from balanced_aggregation.config import Study, json_schema, load_study
+from balanced_aggregation.config import Study
 from balanced_aggregation.errors import UserError
 from balanced_aggregation.files import read_json, write_text
 from balanced_aggregation.layout import Layout
+from balanced_aggregation.study_file import json_schema, load_study
 
 StudyFile = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="STUDY", help="The study's YAML file.")]
 Rule = Annotated[str, tyro.conf.arg(help="Name of an aggregation rule of the study.")]

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from balanced_aggregation.config import TRAIN, parse_study
+from balanced_aggregation.config import TRAIN
 from balanced_aggregation.errors import UserError
 from balanced_aggregation.files import json_digest, write_text
 from balanced_aggregation.layout import Layout
@@ -22,6 +22,7 @@ from balanced_aggregation.provenance import (
 )
 from balanced_aggregation.reporting import figures, tables
 from balanced_aggregation.rule_loading import rule_file
+from balanced_aggregation.study_file import parse_study
 
 
 class Plan(Layout):

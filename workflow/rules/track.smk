@@ -23,7 +23,7 @@ rule track_finish:
         plan.table_files,
         plan.figure_files,
         plan.results,
-        ancient(plan.tracking),
+        plan.tracking,
     output:
         plan.tracked,
     log:

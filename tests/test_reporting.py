@@ -58,6 +58,18 @@ def make_results(study):
     return pd.DataFrame(rows), pd.DataFrame(training)
 
 
+def write_report(study):
+    """Tables and figures of made-up results, in the working directory."""
+    layout = Layout(study)
+    layout.root.mkdir(parents=True)
+    results, training = make_results(study)
+    results.to_parquet(layout.results)
+    training.to_parquet(layout.training_metrics)
+    write_tables(study, layout)
+    write_figures(study, layout)
+    return layout
+
+
 def test_interval_by_hand():
     # Values 1, 2, 6: mean 3, s = sqrt(7), t(.975, 2) = 4.302653; half width 4.302653 * sqrt(7 / 3) = 6.572407.
     estimate = mean_over_seeds([1.0, 2.0, 6.0])
@@ -111,13 +123,7 @@ def test_main_table_by_hand():
 def test_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     study = make_study()
-    layout = Layout(study)
-    layout.root.mkdir(parents=True)
-    results, training = make_results(study)
-    results.to_parquet(layout.results)
-    training.to_parquet(layout.training_metrics)
-    write_tables(study, layout)
-    write_figures(study, layout)
+    layout = write_report(study)
     csv = pd.read_csv(layout.tables / "main.csv")
     assert csv["rule"].tolist() == ["token", "sequence", "balanced"]
     assert csv["last, mean"].tolist() == pytest.approx([0.6, 0.7, 0.6])
@@ -137,13 +143,7 @@ def test_files(tmp_path, monkeypatch):
 def test_any_number_of_rules_and_seeds(tmp_path, monkeypatch, rules, seeds):
     monkeypatch.chdir(tmp_path)
     study = make_study(rules, seeds)
-    layout = Layout(study)
-    layout.root.mkdir(parents=True)
-    results, training = make_results(study)
-    results.to_parquet(layout.results)
-    training.to_parquet(layout.training_metrics)
-    write_tables(study, layout)
-    write_figures(study, layout)
+    layout = write_report(study)
     text = (layout.tables / "main.md").read_text()
     assert ("[" in text) == (len(seeds) > 1)
     assert "sequence" not in text

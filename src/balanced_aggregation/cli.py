@@ -62,11 +62,10 @@ def source_model(study: StudyFile) -> None:
 def prepare_data(study: StudyFile, name: Annotated[str, tyro.conf.arg(help="A benchmark, or train.")]) -> None:
     """Write the problems of a benchmark, or those to train on."""
     from balanced_aggregation.data.prepare import prepare_data as prepare
-    from balanced_aggregation.models import load_model
+    from balanced_aggregation.models import load_tokenizer
 
     loaded, layout = _open(study)
-    _, tokenizer = load_model(layout.source_model)
-    manifest = prepare(loaded, layout, tokenizer, name)
+    manifest = prepare(loaded, layout, load_tokenizer(layout.source_model), name)
     print(f"{name}: " + ", ".join(f"{key} {value}" for key, value in manifest.items() if key != "sha256"))
 
 

@@ -57,15 +57,9 @@ def remove(path: Path) -> None:
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a file, or of the names and contents of the files in a folder."""
-    path = Path(path)
-    if path.is_file():
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    whole = hashlib.sha256()
-    for file in sorted(p for p in path.rglob("*") if p.is_file()):
-        whole.update(f"{file.relative_to(path).as_posix()} {digest(file)}\n".encode())
-    return whole.hexdigest()
+    """SHA-256 of a file."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def json_digest(value: Any) -> str:

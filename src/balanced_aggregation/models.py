@@ -103,15 +103,27 @@ def load_model(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     Raises:
         UserError: there is no such folder, or it holds no model.
     """
-    if not (Path(folder) / "config.json").is_file():
-        raise UserError(f"no model in folder {folder}")
+    tokenizer = load_tokenizer(folder)
     try:
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, SafetensorError) as error:
         raise UserError(f"{folder}: not a model that can be loaded: {str(error).splitlines()[0]}") from error
     _check_head(model, folder)
     return model, tokenizer
+
+
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """Load the tokenizer that `save_model` wrote, without the model.
+
+    Raises:
+        UserError: there is no such folder, or it holds no tokenizer.
+    """
+    if not (Path(folder) / "config.json").is_file():
+        raise UserError(f"no model in folder {folder}")
+    try:
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{folder}: not a tokenizer that can be loaded: {str(error).splitlines()[0]}") from error
 
 
 @torch.no_grad()

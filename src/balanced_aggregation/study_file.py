@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from balanced_aggregation.config import Section, Study
+from balanced_aggregation.config import ArithmeticData, PretrainedModel, Section, SourceData, Study, TinyModel
 from balanced_aggregation.errors import UserError
 
 
@@ -50,12 +50,10 @@ def json_schema() -> str:
 
 def _explain(detail: Any, values: Any) -> str:
     """One validation error as ``key = value: what is allowed``."""
-    # Pydantic puts the tag of a union into the path.
-    kinds = {"tiny", "pretrained", "arithmetic", "dapo-math-17k", "math-500"}
     location = [
         part
         for i, part in enumerate(detail["loc"])
-        if not (part in kinds and i and not _holds(values, detail["loc"], i))
+        if not (part in _TAGS and i and not _holds(values, detail["loc"], i))
     ]
     key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")
     if detail["type"] == "missing":
@@ -101,6 +99,14 @@ def _flatten(annotation: Any) -> list[Any]:
     """The types and literals inside a union, list, Literal or Annotated type."""
     parts = getattr(annotation, "__args__", None)
     return [leaf for part in parts for leaf in _flatten(part)] if parts else [annotation]
+
+
+# Pydantic puts the tag of a union into the path of an error.
+_TAGS = {
+    tag
+    for section in (TinyModel, PretrainedModel, ArithmeticData, SourceData)
+    for tag in _flatten(section.model_fields["kind"].annotation)
+}
 
 
 def _short(value: Any) -> str:

@@ -164,7 +164,7 @@ class RunTracker:
         self._next_request = time.monotonic() + _AFTER_FAILURE_SECONDS
         with _warn_only(f"MLflow did not take {len(self._pending)} values; they are kept and sent again"):
             while self._pending:
-                _log(self._client, self._run_id, self._pending[:_LARGEST_REQUEST])
+                self._client.log_batch(self._run_id, metrics=self._pending[:_LARGEST_REQUEST])
                 del self._pending[:_LARGEST_REQUEST]
             self._next_request = time.monotonic() + _EVERY_SECONDS
 

@@ -54,6 +54,10 @@ class Plan(Layout):
             "metrics": json_digest([study.evaluation.samples, study.evaluation.pass_at]),
             "tracking": json_digest(study.tracking.model_dump(mode="json")),
         }
+        # Once for each rule, not for each job: the file of a rule of the user's own is imported for it.
+        files = {rule.name: rule_file(rule.rule) for rule in study.rules}
+        self._rule_files = {name: [file] if file else [] for name, file in files.items()}
+        self._training_settings = {name: json_digest(training_settings(study, name)) for name in self.rules}
         self.benchmark_names = [benchmark.name for benchmark in study.data.benchmarks]
         self.benchmarks = [self.benchmark(name) for name in self.benchmark_names]
         self.manifests = [self.manifest(name) for name in self.benchmark_names]
@@ -74,8 +78,7 @@ class Plan(Layout):
 
     def rule_files(self, wildcards: Any) -> list[Path]:
         """The user's own file of an aggregation rule, if it has one."""
-        file = rule_file(self.study.rule(wildcards.aggregation).rule)
-        return [file] if file else []
+        return self._rule_files[wildcards.aggregation]
 
     def benchmark_settings(self, wildcards: Any) -> str:
         """Digest of the settings of a benchmark's problems."""
@@ -83,7 +86,7 @@ class Plan(Layout):
 
     def training_settings(self, wildcards: Any) -> str:
         """Digest of the settings of a training."""
-        return json_digest(training_settings(self.study, wildcards.aggregation))
+        return self._training_settings[wildcards.aggregation]
 
     def log(self, stage: str) -> Path:
         """Log of a stage; wildcards may be in its name."""

@@ -5,10 +5,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from balanced_aggregation.config import Evaluation
 from balanced_aggregation.models import end_token_ids
+from balanced_aggregation.rewards import verify_texts
 from balanced_aggregation.rollout import Sampling
 from balanced_aggregation.rollout.transformers_engine import TransformersEngine
 from balanced_aggregation.seeding import derive_seed
-from balanced_aggregation.training.loop import response_texts, verify_responses
+from balanced_aggregation.training.loop import response_texts
 
 
 def evaluate_model(
@@ -40,7 +41,8 @@ def evaluate_model(
             ("sampled", settings.samples, Sampling(settings.temperature, top_p=settings.top_p, **limits)),
         ):
             responses = engine.generate(prompts, samples, sampling)
-            verdicts = verify_responses(tokenizer, responses, problems, samples)
+            texts = response_texts(tokenizer, responses)
+            verdicts = verify_texts(texts, problems, samples)
             frames.append(
                 pd.DataFrame(
                     {
@@ -48,7 +50,7 @@ def evaluate_model(
                         "problem": problems["id"].repeat(samples).to_numpy(),
                         "decoding": decoding,
                         "sample": list(range(samples)) * len(problems),
-                        "response": response_texts(tokenizer, responses),
+                        "response": texts,
                         "extracted": pd.array([v.extracted for v in verdicts], dtype="string"),
                         "outcome": [str(v.outcome) for v in verdicts],
                         "correct": [v.correct for v in verdicts],

@@ -37,6 +37,11 @@ class Batch:
         )
 
 
+def sequence_lengths(prompts: Sequence[Tensor], responses: Sequence[Tensor]) -> list[int]:
+    """Tokens of each prompt and its response together."""
+    return [len(p) + len(r) for p, r in zip(prompts, responses, strict=True)]
+
+
 def micro_batches(sizes: Sequence[int], indices: Sequence[int], max_tokens: int) -> list[list[int]]:
     """Cut ``indices`` into parts whose padded size, rows times longest, is at most ``max_tokens``.
 
@@ -85,7 +90,7 @@ def log_probs_by_response(
     model: PreTrainedModel, batch: Batch, temperature: float, max_tokens: int
 ) -> list[Float[Tensor, " response"]]:
     """Log-probabilities of each response's tokens, without gradient, computed in micro-batches."""
-    sizes = [len(p) + len(r) for p, r in zip(batch.prompts, batch.responses, strict=True)]
+    sizes = sequence_lengths(batch.prompts, batch.responses)
     result: list[Tensor] = [torch.empty(0)] * len(batch)
     for part in micro_batches(sizes, range(len(batch)), max_tokens):
         responses = [batch.responses[i] for i in part]

@@ -20,7 +20,7 @@ from balanced_aggregation.diagnostics import length_statistics, sign_mass
 from balanced_aggregation.errors import UserError
 from balanced_aggregation.files import read_json, remove, write_json
 from balanced_aggregation.models import end_token_ids, save_model
-from balanced_aggregation.rewards import VERIFIERS, Outcome, Verdict
+from balanced_aggregation.rewards import Outcome, Verdict, verify_texts
 from balanced_aggregation.rollout import Response, RolloutEngine, Sampling
 from balanced_aggregation.rollout.transformers_engine import TransformersEngine
 from balanced_aggregation.seeding import derive_seed, seed_generators
@@ -213,10 +213,8 @@ def response_texts(tokenizer: PreTrainedTokenizerBase, responses: Sequence[Respo
 def verify_responses(
     tokenizer: PreTrainedTokenizerBase, responses: Sequence[Response], problems: pd.DataFrame, samples: int
 ) -> list[Verdict]:
-    """Verdict on each response; ``samples`` of them, one after the other, belong to each row of ``problems``."""
-    texts = response_texts(tokenizer, responses)
-    golds = [(VERIFIERS[p.verifier], p.gold) for p in problems.itertuples() for _ in range(samples)]
-    return [verifier(text, gold) for text, (verifier, gold) in zip(texts, golds, strict=True)]
+    """Verdict on each response, see `rewards.verify_texts`."""
+    return verify_texts(response_texts(tokenizer, responses), problems, samples)
 
 
 def run_training(trainer: Trainer, folder: Path, fingerprint: dict[str, Any], observers: Sequence[Observer]) -> Path:

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from balanced_aggregation.config import Training
 from balanced_aggregation.surrogate import clipped_surrogate, is_clipped, kl_penalty
-from balanced_aggregation.training.batch import Batch, micro_batches, token_log_probs
+from balanced_aggregation.training.batch import Batch, micro_batches, sequence_lengths, token_log_probs
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def accumulate_gradients(
     """
     with_kl = settings.kl_coefficient > 0
     bears_gradient = (batch.lengths > 0) & ((batch.advantages != 0) | with_kl)
-    sizes = [len(p) + len(r) for p, r in zip(batch.prompts, batch.responses, strict=True)]
+    sizes = sequence_lengths(batch.prompts, batch.responses)
     clip = {"clip_low": settings.clip_low, "clip_high": settings.clip_high}
     loss_sum, kl_sum, tokens, clipped_tokens = 0.0, 0.0, 0, 0
     found: list[Tensor | None] = [None] * len(batch)

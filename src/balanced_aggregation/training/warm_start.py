@@ -9,7 +9,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from balanced_aggregation.config import WarmStart
 from balanced_aggregation.data.arithmetic import Chain, write_solution
 from balanced_aggregation.seeding import derive_seed
-from balanced_aggregation.training.batch import micro_batches, token_log_probs
+from balanced_aggregation.training.batch import micro_batches, sequence_lengths, token_log_probs
 
 
 def warm_start(
@@ -40,7 +40,7 @@ def warm_start(
             torch.tensor([*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id])
             for text in solutions
         ]
-        sizes = [len(p) + len(r) for p, r in zip(asked, answers, strict=True)]
+        sizes = sequence_lengths(asked, answers)
         tokens = sum(len(r) for r in answers)
         optimizer.zero_grad()
         loss = 0.0

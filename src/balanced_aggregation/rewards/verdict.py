@@ -7,13 +7,15 @@ from dataclasses import dataclass
 class Outcome(enum.StrEnum):
     """How a verdict came about. Failure of the infrastructure is no outcome: it raises.
 
-    ``unreadable``: the library gave up on what the response contains, which is not the same as "not equal".
+    ``timeout``: what the response contains used up its time. ``crash``: it brought down the process that looked at it,
+    or, being a program, itself. ``unreadable``: the library gave up on it, which is not the same as "not equal".
     """
 
     EQUAL = "equal"
     NOT_EQUAL = "not_equal"
     NO_ANSWER = "no_answer"
     TIMEOUT = "timeout"
+    CRASH = "crash"
     UNREADABLE = "unreadable"
 
 

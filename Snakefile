@@ -22,5 +22,6 @@ rule all:
     input:
         plan.table_files,
         plan.figure_files,
+        plan.contamination_files,
         plan.tracked,
     localrule: True

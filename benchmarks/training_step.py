@@ -15,6 +15,7 @@ from balanced_aggregation.aggregation import RULES
 from balanced_aggregation.data import read_problems
 from balanced_aggregation.layout import Layout
 from balanced_aggregation.models import load_model
+from balanced_aggregation.rewards import VerifierPool
 from balanced_aggregation.study_file import load_study
 from balanced_aggregation.training.loop import Task, Trainer
 
@@ -29,8 +30,10 @@ def main():
     torch.set_num_threads(study.threads)
     model, tokenizer = load_model(layout.initial_model)
     problems = read_problems(layout.train_problems)
-    trainer = Trainer(Task(study.training, 0, dict(RULES), "balanced", problems, []), model, tokenizer)
-    rows = [trainer.step() for _ in range(arguments.steps + 1)][1:]  # the first step warms up
+    task = Task(study.training, 0, dict(RULES), "balanced", problems, [])
+    with VerifierPool(study.verifiers) as verifiers:
+        trainer = Trainer(task, model, tokenizer, verifiers)
+        rows = [trainer.step() for _ in range(arguments.steps + 1)][1:]  # the first step warms up
     parts = ("rollout_seconds", "verify_seconds", "update_seconds")
     medians = {part: statistics.median(timing[part] for _, timing in rows) for part in parts}
     total = sum(medians.values())

@@ -46,7 +46,16 @@ def make_results(study):
                     value = 0.2 if shift is None else value + shift
                     for metric in ("avg@4", "greedy_accuracy", "pass@4", "response_length", "truncated"):
                         rows.append(
-                            {**key, "step": step, "benchmark": benchmark, "metric": metric, "value": value, "n": 9}
+                            {
+                                **key,
+                                "step": step,
+                                "benchmark": benchmark,
+                                "metric": metric,
+                                "value": value,
+                                "standard_error": 0.1,
+                                "n": 9,
+                                "samples": 4,
+                            }  # fmt: skip
                         )
             names = ("reward", "response_length_positive", "response_length_negative", "length_variation", "length_gap",
                      "zero_variance_groups", "truncated", "positive_share/token", "positive_share/sequence",
@@ -129,8 +138,13 @@ def test_files(tmp_path, monkeypatch):
     assert csv["last, mean"].tolist() == pytest.approx([0.6, 0.7, 0.6])
     assert csv["seeds"].tolist() == [3, 3, 3]
     benchmarks = pd.read_csv(layout.tables / "benchmarks.csv")
-    assert benchmarks["initial model, mean"].tolist() == [0.2] * 10
-    latex = (layout.tables / "benchmarks.tex").read_text()
+    assert benchmarks["rule"].tolist() == ["initial model", "token", "sequence", "balanced"]
+    assert benchmarks["a, avg@4, mean"].tolist() == pytest.approx([0.2, 0.5, 1.6 / 3, 0.6])
+    assert benchmarks["b, avg@4, mean"].tolist() == pytest.approx([0.2, 0.7, 2.6 / 3, 0.6])
+    assert benchmarks["mean, mean"].tolist() == pytest.approx([0.2, 0.6, 0.7, 0.6])
+    metrics = pd.read_csv(layout.tables / "metrics.csv")
+    assert metrics["initial model, mean"].tolist() == [0.2] * 10
+    latex = (layout.tables / "metrics.tex").read_text()
     assert r"\toprule" in latex and "greedy accuracy" in latex
     assert not re.search(r"(?<!\\)[_%#]", latex.partition("\n")[2])
     before = {path: path.read_bytes() for path in layout.figures.iterdir()}

@@ -12,13 +12,18 @@ PROMPTS = [[5, 6, 7], [8], [3, 3, 4, 9, 2], [10, 11]]
 END = 1
 
 
+def seeds(samples, first=0):
+    """A seed for each response to each of the prompts."""
+    return [[first + 1000 * prompt + k for k in range(samples)] for prompt in range(len(PROMPTS))]
+
+
 def engine(model, batch_size=64, ends=(END,), pad=0):
     return TransformersEngine(model, ends, pad, batch_size)
 
 
 def test_greedy_equals_generate_of_transformers(make_model):
     model = make_model(seed=3, dtype=torch.float64)
-    responses = engine(model).generate(PROMPTS, 1, Sampling(temperature=0, max_new_tokens=20, seed=0))
+    responses = engine(model).generate(PROMPTS, seeds(1), Sampling(temperature=0, max_new_tokens=20))
     for prompt, response in zip(PROMPTS, responses, strict=True):
         output = model.generate(
             torch.tensor([prompt]), do_sample=False, max_new_tokens=20, eos_token_id=END, pad_token_id=0,
@@ -31,20 +36,23 @@ def test_greedy_equals_generate_of_transformers(make_model):
 @pytest.mark.parametrize("pad", [0, END])
 def test_samples_depend_on_the_seed_and_not_on_the_batch_size_or_the_padding(make_model, pad):
     model = make_model(dtype=torch.float64)
-    sampling = Sampling(temperature=1.0, max_new_tokens=30, seed=11)
-    reference = engine(model, 64).generate(PROMPTS, 3, sampling)
+    sampling = Sampling(temperature=1.0, max_new_tokens=30)
+    reference = engine(model, 64).generate(PROMPTS, seeds(3), sampling)
     assert len(reference) == 12
-    assert len({tuple(r.token_ids) for r in reference}) == 12
+    assert len({tuple(r.token_ids) for r in reference}) > 9
     assert {r.truncated for r in reference} == {True, False}
     for batch_size in (1, 2, 5, 12):
-        again = engine(model, batch_size, pad=pad).generate(PROMPTS, 3, sampling)
+        again = engine(model, batch_size, pad=pad).generate(PROMPTS, seeds(3), sampling)
         assert [r.token_ids for r in again] == [r.token_ids for r in reference]
-    other = engine(model).generate(PROMPTS, 3, Sampling(temperature=1.0, max_new_tokens=30, seed=12))
+    backwards = engine(model).generate(PROMPTS[::-1], seeds(3)[::-1], sampling)
+    by_prompt = [backwards[i : i + 3] for i in range(9, -1, -3)]
+    assert [r.token_ids for own in by_prompt for r in own] == [r.token_ids for r in reference]
+    other = engine(model).generate(PROMPTS, seeds(3, first=7), sampling)
     assert [r.token_ids for r in other] != [r.token_ids for r in reference]
 
 
 def test_a_response_ends_with_its_end_token_or_is_truncated(make_model):
-    responses = engine(make_model()).generate(PROMPTS, 50, Sampling(temperature=1.0, max_new_tokens=12, seed=0))
+    responses = engine(make_model()).generate(PROMPTS, seeds(50), Sampling(temperature=1.0, max_new_tokens=12))
     for response in responses:
         assert END not in response.token_ids[:-1]
         assert response.truncated == (response.token_ids[-1] != END)
@@ -52,15 +60,26 @@ def test_a_response_ends_with_its_end_token_or_is_truncated(make_model):
         assert not response.truncated or len(response.token_ids) == 12
 
 
+def test_each_response_is_reported_once_and_as_soon_as_it_ends(make_model):
+    reported = []
+    responses = engine(make_model(), batch_size=7).generate(
+        PROMPTS, seeds(5), Sampling(1.0, max_new_tokens=30), lambda place, response: reported.append((place, response))
+    )
+    assert sorted(place for place, _ in reported) == list(range(20))
+    assert all(responses[place] is response for place, response in reported)
+    first_batch = [len(response.token_ids) for place, response in reported if place < 7]
+    assert first_batch == sorted(first_batch) and len(set(first_batch)) > 1
+
+
 def test_several_end_tokens(make_model):
-    responses = engine(make_model(), ends=(1, 4)).generate(PROMPTS, 20, Sampling(1.0, max_new_tokens=40, seed=0))
+    responses = engine(make_model(), ends=(1, 4)).generate(PROMPTS, seeds(20), Sampling(1.0, max_new_tokens=40))
     assert {r.token_ids[-1] for r in responses if not r.truncated} == {1, 4}
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_log_probs_are_those_of_the_trainer_at_the_same_temperature(make_model, temperature):
     model = make_model()
-    responses = engine(model, batch_size=7).generate(PROMPTS, 4, Sampling(temperature, max_new_tokens=25, seed=0))
+    responses = engine(model, batch_size=7).generate(PROMPTS, seeds(4), Sampling(temperature, max_new_tokens=25))
     with torch.no_grad():
         ours = token_log_probs(
             model,
@@ -83,7 +102,7 @@ def test_finished_responses_cost_nothing(make_model):
         return forward(*args, **kwargs)
 
     model.forward = counting
-    responses = engine(model).generate(PROMPTS, 8, Sampling(temperature=1.0, max_new_tokens=40, seed=1))
+    responses = engine(model).generate(PROMPTS, seeds(8), Sampling(temperature=1.0, max_new_tokens=40))
     assert rows[0] == len(PROMPTS)
     lengths = [len(r.token_ids) for r in responses]
     assert rows[1:] == [sum(length > step for length in lengths) for step in range(1, max(lengths))]
@@ -95,7 +114,7 @@ def test_sampled_frequencies_are_the_probabilities():
     n = 40_000
     uniform = (torch.arange(n, dtype=torch.float64) + 0.5) / n
     for temperature in (1.0, 0.5):
-        tokens, log_probs = choose_tokens(logits.expand(n, -1), uniform, Sampling(temperature, 1, 0))
+        tokens, log_probs = choose_tokens(logits.expand(n, -1), uniform, Sampling(temperature, 1))
         expected = torch.softmax(logits[0] / temperature, -1)
         torch.testing.assert_close(torch.bincount(tokens, minlength=5) / n, expected, atol=1e-4, rtol=0)
         torch.testing.assert_close(log_probs.exp(), expected[tokens])
@@ -105,7 +124,7 @@ def test_top_p_keeps_the_smallest_sufficient_set():
     logits = torch.tensor([[0.1, 0.5, 0.15, 0.25]]).log()
     uniform = torch.linspace(0, 1 - 1e-9, 1000, dtype=torch.float64)
     for top_p, kept in ((0.4, {1}), (0.49, {1}), (0.6, {1, 3}), (0.85, {1, 2, 3}), (1.0, {0, 1, 2, 3})):
-        tokens, _ = choose_tokens(logits.expand(1000, -1), uniform, Sampling(1.0, 1, 0, top_p=top_p))
+        tokens, _ = choose_tokens(logits.expand(1000, -1), uniform, Sampling(1.0, 1, top_p=top_p))
         assert set(tokens.tolist()) == kept
 
 
@@ -114,7 +133,7 @@ def test_a_token_without_probability_is_never_drawn(uniform, spread, seed):
     logits = torch.randn(1, 9, generator=torch.Generator().manual_seed(seed)) * spread
     logits[0, ::2] = -torch.inf
     for point in (uniform, 0.0, 1 - 2**-53):
-        token, _ = choose_tokens(logits, torch.tensor([point], dtype=torch.float64), Sampling(1.0, 1, 0))
+        token, _ = choose_tokens(logits, torch.tensor([point], dtype=torch.float64), Sampling(1.0, 1))
         assert token.item() % 2 == 1
 
 

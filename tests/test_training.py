@@ -15,13 +15,16 @@ import pytest
 import torch
 
 from balanced_aggregation.aggregation import RULES, checked_rule
+from balanced_aggregation.checkpoints import checkpoint_folder
 from balanced_aggregation.config import Training
 from balanced_aggregation.errors import UserError
-from balanced_aggregation.rewards import VERIFIERS, Outcome, Verdict
+from balanced_aggregation.rewards import Outcome, Verdict, VerifierPool
+from balanced_aggregation.rewards.pool import INLINE
+from balanced_aggregation.rewards.responses import ResponseVerifier
 from balanced_aggregation.rollout import Response
 from balanced_aggregation.training import checkpoint as checkpoint_module
 from balanced_aggregation.training.journal import Journal, read_journal
-from balanced_aggregation.training.loop import Task, Trainer, checkpoint_folder, run_training, verify_responses
+from balanced_aggregation.training.loop import Task, Trainer, run_training
 from balanced_aggregation.training.sampler import PromptSampler
 from oracle import oracle_log_probs, oracle_loss, oracle_weights
 
@@ -29,6 +32,7 @@ PROBLEMS = pd.DataFrame(
     {
         "prompt": [f"{a}+{b}=" for a in range(5) for b in range(5)],
         "gold": [str(a + b) for a in range(5) for b in range(5)],
+        "tolerance": float("nan"),
         "verifier": "arithmetic",
     }
 )
@@ -39,7 +43,7 @@ def parity(text):
     return sum(map(ord, text)) % 2
 
 
-VERIFIERS["parity"] = lambda response, gold: Verdict(Outcome.EQUAL if parity(response) else Outcome.NOT_EQUAL, None)
+INLINE["parity"] = lambda response, gold: Verdict(Outcome.EQUAL if parity(response) else Outcome.NOT_EQUAL, None)
 WITH_SIGNAL = PROBLEMS.assign(verifier="parity")
 SETTINGS = Training(
     steps=7, prompts_per_step=3, group_size=4, learning_rate=3e-3, max_new_tokens=6, checkpoint_every=3,
@@ -54,19 +58,20 @@ class CorrectNowAndThen:
     def __init__(self, tokenizer, texts, truncated=()):
         self.tokenizer, self.texts, self.truncated = tokenizer, texts, truncated
 
-    def generate(self, prompts, samples, sampling):
+    def generate(self, prompts, seeds, sampling, finished=lambda place, response: None):
         responses = []
-        for _ in prompts:
-            for j in range(samples):
+        for own in seeds:
+            for j in range(len(own)):
                 ids = [*self.tokenizer.encode(self.texts[j]), self.tokenizer.eos_token_id]
                 responses.append(Response(ids, [-1.0] * len(ids), truncated=j in self.truncated))
+                finished(len(responses) - 1, responses[-1])
         return responses
 
 
 def make_trainer(make_model, tokenizer, *, rule="balanced", seed=0, settings=SETTINGS, engine=None, problems=PROBLEMS):
     reference = make_model() if settings.kl_coefficient else None
     task = Task(settings, seed, dict(RULES), rule, problems.copy(), evaluated_steps=[4, settings.steps])
-    return Trainer(task, make_model(), tokenizer, reference, engine)
+    return Trainer(task, make_model(), tokenizer, VerifierPool(), reference, engine)
 
 
 def weights(model):
@@ -95,8 +100,8 @@ def test_rules_see_the_same_prompts_and_start_with_the_same_samples(make_model, 
         generate = trainer.engine.generate
         seen = []
 
-        def recording(prompts, samples, sampling, generate=generate, seen=seen):
-            responses = generate(prompts, samples, sampling)
+        def recording(prompts, *rest, generate=generate, seen=seen):
+            responses = generate(prompts, *rest)
             seen.append((prompts, [r.token_ids for r in responses]))
             return responses
 
@@ -125,7 +130,7 @@ def test_reward_goes_up_when_it_can(make_model, tokenizer):
     for rule in RULES:
         model = make_model()
         task = Task(SETTINGS, 0, dict(RULES), rule, problems, [])
-        trainer = Trainer(task, model, tokenizer, engine=engine)
+        trainer = Trainer(task, model, tokenizer, VerifierPool(), engine=engine)
         prompt, good = tokenizer.encode("1+3="), tokenizer.encode(">4")
 
         def likelihood(model=model, prompt=prompt, good=good):
@@ -157,7 +162,7 @@ def test_truncated_responses_are_kept_or_leave_numerator_and_denominator(make_mo
     engine = CorrectNowAndThen(tokenizer, [">1", ">2", ">3;3+3", ">1"], truncated={2})
     trainer = make_trainer(make_model, tokenizer, settings=settings, engine=engine)
     prompts = [[3, 4], [5], [6]]
-    responses = engine.generate(prompts, 4, None)
+    responses = engine.generate(prompts, [range(4)] * len(prompts), None)
     verdicts = [Verdict(Outcome.EQUAL if j == 0 else Outcome.NOT_EQUAL, None) for _ in prompts for j in range(4)]
     batch, _ = trainer._batch(prompts, responses, verdicts)
     weights = RULES["token"](batch.lengths, batch.advantages, batch.group_ids)
@@ -433,9 +438,9 @@ def test_the_updates_of_a_step_are_those_of_the_oracle(make_model, tokenizer, mo
     initial = copy.deepcopy(trainer.model)
     generate, apply_update, asked, updates = trainer.engine.generate, loop.apply_update, [], []
 
-    def recording_generate(prompts, samples, sampling):
-        responses = generate(prompts, samples, sampling)
-        asked.extend((prompts[i // samples], response.token_ids) for i, response in enumerate(responses))
+    def recording_generate(prompts, seeds, *rest):
+        responses = generate(prompts, seeds, *rest)
+        asked.extend((prompts[i // len(seeds[0])], response.token_ids) for i, response in enumerate(responses))
         return responses
 
     def recording_update(model, optimizer, *rest):
@@ -477,12 +482,17 @@ def test_the_updates_of_a_step_are_those_of_the_oracle(make_model, tokenizer, mo
 
 def test_what_stands_behind_a_special_token_inside_a_response_is_not_hidden(tokenizer):
     ids = [*tokenizer.encode(">1"), tokenizer.pad_token_id, *tokenizer.encode("4"), tokenizer.eos_token_id]
-    problems = pd.DataFrame({"gold": ["14"], "verifier": ["arithmetic"]})
+    problems = pd.DataFrame({"gold": ["14"], "tolerance": [float("nan")], "verifier": ["arithmetic"]})
+
+    def verdict(response):
+        verifier = ResponseVerifier(VerifierPool(), tokenizer, problems, 1)
+        verifier.begin(0, response)
+        return verifier.verdicts()[0]
+
     for truncated in (False, True):
-        verdict = verify_responses(tokenizer, [Response(ids, [0.0] * len(ids), truncated)], problems, 1)[0]
-        assert verdict.outcome is Outcome.NO_ANSWER
+        assert verdict(Response(ids, [0.0] * len(ids), truncated)).outcome is Outcome.NO_ANSWER
     good = [*tokenizer.encode(">14"), tokenizer.eos_token_id]
-    assert verify_responses(tokenizer, [Response(good, [0.0] * 4, False)], problems, 1)[0].correct
+    assert verdict(Response(good, [0.0] * 4, False)).correct
 
 
 def test_a_rule_that_breaks_its_contract_in_the_middle_stops_with_a_reason(make_model, tokenizer, tmp_path):

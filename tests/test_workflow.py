@@ -17,6 +17,10 @@ import pytest
 import yaml
 from mlflow import MlflowClient
 
+import miniatures
+from balanced_aggregation.config import TinyModel
+from balanced_aggregation.models import character_tokenizer, create_tiny_model, save_model
+
 ROOT = Path(__file__).parent.parent
 SNAKEMAKE = [str(Path(sys.executable).parent / "snakemake"), "--snakefile", str(ROOT / "Snakefile")]
 STUDY = yaml.safe_load((ROOT / "studies" / "smoke.yaml").read_text()) | {"study": "t"}
@@ -192,7 +196,7 @@ def test_a_rule_in_one_file_of_ones_own_is_everywhere(undisturbed, tmp_path):
     )
     study = STUDY | {"rules": [*STUDY["rules"], "my_rules.py:inverse_square"]}
     planned = jobs(succeed(folder, "--dry-run", study=study))
-    assert (planned["train"], planned["evaluate"]) == (2, 2)
+    assert (planned["train"], planned["generate"], planned["score"]) == (2, 2, 2)
     succeed(folder, study=study)
     table = pd.read_csv(folder / "results/t/tables/main.csv")
     assert table["rule"].tolist() == ["token", "sequence", "balanced", "square_root", "inverse_square"]
@@ -245,9 +249,74 @@ def test_what_is_run_again(undisturbed, tmp_path):
     assert set(planned) == {"track_start", "track_finish", "all"}
     assert planned_after(lambda s: s["training"].update(learning_rate=1e-5))["train"] == 8
     planned = planned_after(lambda s: s["evaluation"].update(temperature=0.5))
-    assert planned["evaluate"] == 8 and "train" not in planned
+    assert (planned["generate"], planned["score"]) == (9, 9) and "train" not in planned
     planned = planned_after(lambda s: s.update(seeds=[0, 1, 2]))
-    assert (planned["train"], planned["evaluate"]) == (4, 4)
+    assert (planned["train"], planned["generate"], planned["score"]) == (4, 4, 4)
+    # A further benchmark is answered by all models; nothing else is repeated.
+    further = {"kind": "arithmetic", "name": "more", "problems": 4, "terms": [2, 2]}
+    planned = planned_after(lambda s: s["data"]["benchmarks"].append(further))
+    assert (planned["generate"], planned["score"]) == (9, 9)
+    verifier = ROOT / "src/balanced_aggregation/rewards/arithmetic.py"
+    times = verifier.stat()
+    try:
+        verifier.touch()
+        planned = jobs(succeed(folder, "--dry-run", study=STUDY))
+    finally:
+        os.utime(verifier, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert planned["score"] == 9 and not {"train", "generate"} & set(planned)
+
+
+@pytest.fixture(scope="module")
+def six_benchmarks(tmp_path_factory):
+    """A study of the public datasets, in miniature, with a random model that writes characters."""
+    folder = tmp_path_factory.mktemp("six")
+    tokenizer = character_tokenizer("".join(map(chr, range(32, 127))) + "\n")
+    model = create_tiny_model(TinyModel(hidden_size=16, layers=1, heads=2, intermediate_size=16), tokenizer, 0)
+    save_model(model, tokenizer, folder / "model")
+    rows = [(f"i{i}", f"What is {i}+1?", str(i + 1)) for i in range(8)]
+    training = {
+        "dapo-math-17k": (miniatures.dapo(folder / "dapo.parquet", [*rows, ("same", "What is $1+1$?", "2")]), 9),
+        "polaris-53k": (miniatures.polaris(folder / "polaris.jsonl", [row[1:] for row in rows]), 8),
+    }
+    study = {
+        "study": "t",
+        "rules": ["token", "balanced"],
+        "seeds": [0],
+        "verifiers": 2,
+        "model": {"kind": "pretrained", "path": "model", "chat": False},
+        "data": {"benchmarks": miniatures.write_benchmarks(folder), "contamination": {"remove": "exact"}},
+        "training": {"steps": 1, "prompts_per_step": 2, "group_size": 2, "max_new_tokens": 12},
+        "evaluation": {"samples": 2, "lighteval": True},
+        "tracking": {"enabled": False},
+    }
+    return folder, study, training
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["dapo-math-17k", "polaris-53k"])
+def test_public_datasets_from_training_to_a_table_of_six_benchmarks(six_benchmarks, kind):
+    folder, study, training = six_benchmarks
+    path, rows = training[kind]
+    study["study"] = kind
+    study["data"]["train"] = {"kind": kind, "path": str(path), "rows": rows}
+    study["evaluation"]["lighteval"] = kind == "dapo-math-17k"
+    succeed(folder, study=study)
+    results = folder / "results" / kind
+    table = pd.read_csv(results / "tables/benchmarks.csv")
+    names = [b["kind"] for b in study["data"]["benchmarks"]]
+    assert [c for c in table.columns if c.endswith(", avg@2, mean")] == [f"{name}, avg@2, mean" for name in names]
+    assert table["rule"].tolist() == ["initial model", "token", "balanced"]
+    tidy = pd.read_parquet(results / "results.parquet")
+    assert set(tidy["benchmark"]) == set(names) and set(tidy["samples"]) == {2}
+    assert tidy.set_index("benchmark")["n"].to_dict() == {b["kind"]: b["rows"] for b in study["data"]["benchmarks"]}
+    assert "| math-500" in (results / "data/contamination.md").read_text()
+    manifest = json.loads((results / "data/train.json").read_text())
+    assert manifest["dropped_contaminated"] == (1 if kind == "dapo-math-17k" else 0)
+    evaluation = pd.read_parquet(results / "evaluations/token/seed0/step1/livecodebench.parquet")
+    assert len(evaluation) == 2 * 3 and set(evaluation["outcome"]) <= {"no_answer", "crash", "not_equal"}
+    if study["evaluation"]["lighteval"]:
+        assert len(pd.read_csv(results / "tables/lighteval.csv")) == 6
+        assert {f"lighteval avg@{2}"} <= set(tidy["metric"])
 
 
 @pytest.mark.parametrize(

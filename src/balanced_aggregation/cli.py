@@ -10,16 +10,19 @@ from typing import Annotated
 
 import tyro
 
+from balanced_aggregation.checkpoints import Checkpoint
 from balanced_aggregation.config import Study
-from balanced_aggregation.errors import UserError
-from balanced_aggregation.files import read_json, write_text
+from balanced_aggregation.errors import InfrastructureError, UserError
+from balanced_aggregation.files import write_text
 from balanced_aggregation.layout import Layout
 from balanced_aggregation.study_file import json_schema, load_study
 
 StudyFile = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="STUDY", help="The study's YAML file.")]
 Rule = Annotated[str, tyro.conf.arg(help="Name of an aggregation rule of the study.")]
 Seed = Annotated[int, tyro.conf.arg(help="A training seed of the study.")]
-Step = Annotated[int, tyro.conf.arg(help="An evaluated step of the study.")]
+Dataset = Annotated[str, tyro.conf.arg(help="A benchmark, or train.")]
+CheckpointName = Annotated[str, tyro.conf.arg(help="base, or <rule>/seed<seed>/step<step>.")]
+BenchmarkName = Annotated[str, tyro.conf.arg(help="A benchmark of the study.")]
 
 app = tyro.extras.SubcommandApp()
 
@@ -59,14 +62,29 @@ def source_model(study: StudyFile) -> None:
 
 
 @app.command
-def prepare_data(study: StudyFile, name: Annotated[str, tyro.conf.arg(help="A benchmark, or train.")]) -> None:
-    """Write the problems of a benchmark, or those to train on."""
-    from balanced_aggregation.data.prepare import prepare_data as prepare
+def prepare_statements(study: StudyFile, name: Dataset) -> None:
+    """Write the statements and golds of a dataset, from the hub, a local copy, or generated."""
+    from balanced_aggregation.data.prepare import prepare_statements as prepare
+
+    _print_counts(name, prepare(*_open(study), name))
+
+
+@app.command
+def prepare_problems(study: StudyFile, name: Dataset) -> None:
+    """Write the problems of a benchmark, or those to train on, as the study's model is asked."""
+    from balanced_aggregation.data.prepare import prepare_problems as prepare
     from balanced_aggregation.models import load_tokenizer
 
     loaded, layout = _open(study)
-    manifest = prepare(loaded, layout, load_tokenizer(layout.source_model), name)
-    print(f"{name}: " + ", ".join(f"{key} {value}" for key, value in manifest.items() if key != "sha256"))
+    _print_counts(name, prepare(loaded, layout, load_tokenizer(layout.source_model), name))
+
+
+@app.command
+def contamination(study: StudyFile) -> None:
+    """Report which problems of benchmarks are among those to train on."""
+    from balanced_aggregation.data.prepare import report_contamination
+
+    print(report_contamination(*_open(study)).to_string(index=False))
 
 
 @app.command
@@ -106,33 +124,33 @@ def track_finish(study: StudyFile) -> None:
 @app.command
 def train(study: StudyFile, rule: Rule, seed: Seed) -> None:
     """Train under one rule with one seed; goes on where a killed training stopped."""
-    from balanced_aggregation.commands import train as run
+    from balanced_aggregation.commands.train import train as run
 
     run(*_open(study), rule, seed)
 
 
 @app.command
-def evaluate(study: StudyFile, rule: Rule, seed: Seed, step: Step) -> None:
-    """Evaluate the checkpoint of one step on every benchmark."""
-    from balanced_aggregation.commands import evaluate as run
-    from balanced_aggregation.provenance import weights_digest
-    from balanced_aggregation.training.loop import checkpoint_folder
+def generate(study: StudyFile, checkpoint: CheckpointName, benchmark: BenchmarkName) -> None:
+    """Sample responses of a checkpoint to a benchmark; goes on where it was cut off."""
+    from balanced_aggregation.commands.generate import generate as run
 
-    loaded, layout = _open(study)
-    trained = layout.run(loaded.rule(rule).name, seed)
-    folder = checkpoint_folder(trained, step)
-    if read_json(trained / "run.json")["checkpoints"].get(str(step)) != weights_digest(folder):
-        raise UserError(f"{folder}: is not the model that {trained / 'run.json'} describes")
-    run(loaded, layout, folder, layout.evaluation(rule, seed, step), f"{rule} seed {seed} step {step}")
+    run(*_open_evaluation(study, checkpoint, benchmark))
 
 
 @app.command
-def evaluate_base(study: StudyFile) -> None:
-    """Evaluate the initial model on every benchmark."""
-    from balanced_aggregation.commands import evaluate as run
+def score(study: StudyFile, checkpoint: CheckpointName, benchmark: BenchmarkName) -> None:
+    """Judge the responses of a checkpoint to a benchmark; goes on where it was cut off."""
+    from balanced_aggregation.commands.score import score as run
 
-    loaded, layout = _open(study)
-    run(loaded, layout, layout.initial_model, layout.base_evaluation(), "initial model")
+    run(*_open_evaluation(study, checkpoint, benchmark))
+
+
+@app.command
+def lighteval(study: StudyFile, checkpoint: CheckpointName, benchmark: BenchmarkName) -> None:
+    """Score the same responses by lighteval, in its own environment."""
+    from balanced_aggregation.commands.score import lighteval as run
+
+    run(*_open_evaluation(study, checkpoint, benchmark))
 
 
 @app.command
@@ -167,6 +185,19 @@ def _open(study: Path) -> tuple[Study, Layout]:
     return loaded, Layout(loaded)
 
 
+def _open_evaluation(study: Path, checkpoint: str, benchmark: str) -> tuple[Study, Layout, Checkpoint, str]:
+    loaded, layout = _open(study)
+    names = [b.name for b in loaded.data.benchmarks]
+    if benchmark not in names:
+        raise UserError(f"--benchmark {benchmark}: not in study {loaded.study!r}; allowed: {', '.join(names)}")
+    return loaded, layout, Checkpoint.parse(loaded, checkpoint), benchmark
+
+
+def _print_counts(name: str, manifest: dict[str, object]) -> None:
+    counts = {key: value for key, value in manifest.items() if isinstance(value, int)}
+    print(f"{name}: " + ", ".join(f"{key} {value}" for key, value in counts.items()))
+
+
 def main() -> None:
     """Run a subcommand; a user's mistake ends in one line and exit code 1."""
     # One thread unless the study says otherwise: two processes with two threads each on two cores crawl.
@@ -180,6 +211,8 @@ def main() -> None:
         app.cli(prog="balagg", description="Aggregation rules of GRPO, compared.")
     except UserError as error:
         sys.exit(f"error: {error}")
+    except InfrastructureError as error:
+        sys.exit(f"error: the machinery failed, no result was written: {error}")
     except FileNotFoundError as error:
         sys.exit(f"error: {error.filename}: no such file; an earlier stage makes it")
     except KeyboardInterrupt:

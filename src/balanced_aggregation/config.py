@@ -91,6 +91,18 @@ class PretrainedModel(Section):
         default=None, description="An installed Python package that carries the folder: path is then relative to it."
     )
     chat: bool = Field(default=True, description="Ask through the chat template of the tokenizer.")
+    family: Literal["generic", "qwen2.5-math", "qwen3"] = Field(
+        default="generic", description="Whose way of asking is followed: the instruction and where it stands."
+    )
+    thinking: bool | None = Field(
+        default=None, description="Qwen3's thinking mode; null leaves it to the chat template, which thinks."
+    )
+
+    @model_validator(mode="after")
+    def _can_think(self) -> "PretrainedModel":
+        if self.thinking is not None and (self.family != "qwen3" or not self.chat):
+            raise ValueError("thinking: only family = 'qwen3' with chat = true has this switch")
+        return self
 
 
 class ArithmeticData(Section):
@@ -112,14 +124,29 @@ class ArithmeticData(Section):
 
 
 class SourceData(Section):
-    """A public dataset, from a local file if `path` is given, otherwise from the hub."""
+    """A public dataset, from a local file if `path` is given, otherwise from the hub at a pinned revision."""
 
-    kind: Literal["dapo-math-17k", "math-500"]
+    kind: Literal[
+        "dapo-math-17k",
+        "polaris-53k",
+        "math-500",
+        "aime-2024",
+        "aime-2025",
+        "olympiadbench",
+        "minerva-math",
+        "livecodebench",
+    ]
     path: str | None = Field(default=None, description="A local copy (Parquet or JSON lines).")
+    sha256: str | None = Field(
+        default=None, pattern="^[0-9a-f]{64}$", description="Digest that the local copy must have."
+    )
+    rows: PositiveInt | None = Field(
+        default=None, description="Rows of the local copy, if it is known to hold other than the whole dataset."
+    )
     limit: PositiveInt | None = Field(default=None, description="Use so many problems, drawn by the data seed.")
-    prompt: str = Field(
-        default="{problem}\n\nPlease reason step by step, and put your final answer within \\boxed{{}}.",
-        description="What the model is asked; {problem} is replaced.",
+    prompt: str | None = Field(
+        default=None,
+        description="What the model is asked, {problem} being replaced; null asks in the way of the model's family.",
     )
 
     @property
@@ -127,9 +154,17 @@ class SourceData(Section):
         """What results call it."""
         return self.kind
 
+    @model_validator(mode="after")
+    def _describes_a_local_copy(self) -> "SourceData":
+        if self.path is None and (self.sha256 or self.rows):
+            raise ValueError("sha256 and rows describe a local copy: path is missing")
+        return self
+
     @field_validator("prompt")
     @classmethod
-    def _has_problem(cls, prompt: str) -> str:
+    def _has_problem(cls, prompt: str | None) -> str | None:
+        if prompt is None:
+            return None
         try:
             filled = prompt.format(problem="<the problem>")
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
@@ -139,7 +174,48 @@ class SourceData(Section):
         return prompt
 
 
+class Decoding(Section):
+    """How a benchmark is answered; what is null follows the study's `evaluation`, then the benchmark's own custom."""
+
+    samples: PositiveInt | None = Field(
+        default=None, description="k of avg@k; the custom is 32 for AIME and 4 for the others."
+    )
+    pass_at: list[PositiveInt] | None = Field(default=None, description="Every k of pass@k; pass@1 equals avg@k.")
+    temperature: PositiveFloat | None = Field(default=None, description="Of the sampled responses; 1 by custom.")
+    top_p: float | None = Field(default=None, gt=0, le=1, description="Nucleus of the sampled responses; 1 by custom.")
+    max_new_tokens: PositiveInt | None = Field(default=None, description="Longer responses are truncated.")
+
+    @field_validator("pass_at")
+    @classmethod
+    def _distinct_k(cls, pass_at: list[int] | None) -> list[int] | None:
+        return None if pass_at is None else _unique(pass_at, pass_at, "pass_at:")
+
+
+class ArithmeticBenchmark(Decoding, ArithmeticData):
+    """Generated problems to evaluate on."""
+
+
+class SourceBenchmark(Decoding, SourceData):
+    """A public dataset to evaluate on."""
+
+
 Dataset = Annotated[ArithmeticData | SourceData, Field(discriminator="kind")]
+Benchmark = Annotated[ArithmeticBenchmark | SourceBenchmark, Field(discriminator="kind")]
+
+
+class Contamination(Section):
+    """What counts as a benchmark's problem among those to train on, besides one equal but for its writing."""
+
+    ngram: PositiveInt = Field(default=8, description="n: consecutive words that are compared.")
+    overlap: float = Field(
+        default=0.5,
+        gt=0,
+        le=1,
+        description="Share of the benchmark problem's n-grams that one training problem must hold.",
+    )
+    remove: Literal["none", "exact", "overlapping"] = Field(
+        default="none", description="What is taken out of the training set; exact: equal but for the writing."
+    )
 
 
 class Data(Section):
@@ -147,8 +223,11 @@ class Data(Section):
 
     seed: Seed = Field(default=0, description="Draws problems; the same for every rule and training seed.")
     train: Dataset
-    benchmarks: list[Dataset] = Field(min_length=1)
-    max_prompt_tokens: PositiveInt = Field(default=1024, description="Longer prompts are dropped and counted.")
+    benchmarks: list[Benchmark] = Field(min_length=1)
+    max_prompt_tokens: PositiveInt = Field(
+        default=1024, description="Longer prompts are dropped and counted; those of a benchmark are an error."
+    )
+    contamination: Contamination = Contamination()
 
     @field_validator("benchmarks")
     @classmethod
@@ -227,25 +306,31 @@ class Training(Section):
         return self
 
 
-class Evaluation(Section):
-    """How checkpoints are evaluated, the same for every rule and seed."""
+class Evaluation(Decoding):
+    """How checkpoints are evaluated, the same for every rule and seed; a benchmark may have values of its own."""
 
     every: PositiveInt = Field(default=20, description="Steps between evaluated checkpoints; the last one always is.")
     seed: Seed = 0
-    samples: PositiveInt = Field(default=4, description="k of avg@k, besides one greedy response.")
-    pass_at: list[PositiveInt] = Field(default=[2, 4], description="Every k of pass@k; pass@1 equals avg@k.")
-    temperature: PositiveFloat = 1.0
-    top_p: float = Field(default=1.0, gt=0, le=1)
-    max_new_tokens: PositiveInt = 96
+    greedy: bool = Field(default=True, description="One greedy response to each problem besides the samples.")
     batch_size: PositiveInt = Field(default=256, description="Responses sampled side by side.")
+    lighteval: bool = Field(
+        default=False, description="Score the stored responses by lighteval, too, in an environment of its own."
+    )
 
-    @model_validator(mode="after")
-    def _enough_samples(self) -> "Evaluation":
-        _unique(self.pass_at, self.pass_at, "pass_at:")
-        too_large = [k for k in self.pass_at if k > self.samples]
-        if too_large:
-            raise ValueError(f"pass_at = {too_large[0]}: at most samples = {self.samples}")
-        return self
+
+class DecodingOf(Section):
+    """How one benchmark is answered, nothing left open."""
+
+    samples: PositiveInt
+    pass_at: list[PositiveInt]
+    temperature: PositiveFloat
+    top_p: float
+    max_new_tokens: PositiveInt
+    greedy: bool
+
+
+CUSTOM_SAMPLES = {"aime-2024": 32, "aime-2025": 32}
+"""k of avg@k where nothing is said: many for the benchmarks of 30 problems."""
 
 
 class Tracking(Section):
@@ -265,6 +350,9 @@ class Study(Section):
     rules: list[RuleChoice] = Field(min_length=1)
     seeds: list[Seed] = Field(min_length=1)
     threads: PositiveInt = Field(default=1, description="CPU threads of one training or evaluation.")
+    verifiers: PositiveInt = Field(
+        default=1, description="Processes of one training or evaluation that verify beside generation."
+    )
     model: Annotated[TinyModel | PretrainedModel, Field(discriminator="kind")]
     data: Data
     warm_start: WarmStart | None = None
@@ -292,6 +380,15 @@ class Study(Section):
             raise ValueError("model.kind = 'tiny': reads arithmetic only; every dataset must have kind: arithmetic")
         if self.warm_start and self.data.train.kind != "arithmetic":
             raise ValueError(f"warm_start: solutions exist for arithmetic only, data.train is {self.data.train.kind!r}")
+        for benchmark in self.data.benchmarks:
+            resolved = self.decoding(benchmark.name)
+            too_large = [k for k in resolved.pass_at if k > resolved.samples]
+            if too_large:
+                raise ValueError(
+                    f"evaluation.pass_at = {too_large[0]}: at most samples = {resolved.samples} of {benchmark.name}"
+                )
+            if self.evaluation.lighteval and benchmark.kind == "arithmetic":
+                raise ValueError(f"evaluation.lighteval = True: has no task for the arithmetic of {benchmark.name!r}")
         available = getattr(self.data.train, "problems", None) or getattr(self.data.train, "limit", None)
         if available and available < self.training.prompts_per_step:
             raise ValueError(
@@ -310,6 +407,19 @@ class Study(Section):
     def folder(self) -> Path:
         """Where its results are."""
         return Path("results") / self.study
+
+    def decoding(self, benchmark: str) -> DecodingOf:
+        """How the named benchmark is answered: by its own values, else the study's, else what is customary."""
+        own = next(b for b in self.data.benchmarks if b.name == benchmark)
+        general = self.evaluation.model_dump(include=set(Decoding.model_fields), exclude_none=True)
+        values = (
+            {"samples": CUSTOM_SAMPLES.get(own.kind, 4), "temperature": 1.0, "top_p": 1.0}
+            | {"max_new_tokens": self.training.max_new_tokens}
+            | general
+            | own.model_dump(include=set(Decoding.model_fields), exclude_none=True)
+        )
+        powers = [2**i for i in range(1, values["samples"].bit_length())]
+        return DecodingOf.model_validate({"pass_at": powers, "greedy": self.evaluation.greedy} | values)
 
     def rule(self, name: str) -> RuleChoice:
         """The rule that results call ``name``.

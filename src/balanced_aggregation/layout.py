@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from balanced_aggregation.config import BASE, TRAIN, Study
+from balanced_aggregation.config import TRAIN, Study
 
 
 class Layout:
@@ -17,10 +17,13 @@ class Layout:
         self.warm_model = self.root / "model" / "warm"
         self.problems = self.root / "data"
         self.train_problems = self.problems / f"{TRAIN}.parquet"
+        self.contamination = self.problems / "contamination.parquet"
+        self.contamination_table = self.problems / "contamination.md"
         self.tracking = self.root / "tracking.json"
         self.tracked = self.root / "tracked.json"
         self.results = self.root / "results.parquet"
         self.training_metrics = self.root / "training.parquet"
+        self.disagreements = self.root / "disagreements.parquet"
         self.tables = self.root / "tables"
         self.figures = self.root / "figures"
 
@@ -28,6 +31,14 @@ class Layout:
     def initial_model(self) -> Path:
         """The model that every rule and seed starts from."""
         return self.warm_model if self.study.warm_start else self.source_model
+
+    def statements(self, name: str) -> Path:
+        """A dataset as it is, before the study's model is asked: a benchmark's, or the training set's under `TRAIN`."""
+        return self.problems / "statements" / f"{name}.parquet"
+
+    def statements_manifest(self, name: str) -> Path:
+        """Where the statements come from, counts and digest."""
+        return self.statements(name).with_suffix(".json")
 
     def benchmark(self, name: str) -> Path:
         """Problems of a benchmark."""
@@ -41,10 +52,14 @@ class Layout:
         """Folder of one training."""
         return self.root / "runs" / rule / f"seed{seed}"
 
-    def evaluation(self, rule: str, seed: int | str, step: int | str) -> Path:
-        """Samples of one checkpoint on all benchmarks."""
-        return self.root / "evaluations" / rule / f"seed{seed}" / f"step{step}.parquet"
+    def responses(self, checkpoint: str, benchmark: str) -> Path:
+        """Responses of one checkpoint (`checkpoints.Checkpoint.name`) to one benchmark."""
+        return self.root / "responses" / checkpoint / f"{benchmark}.parquet"
 
-    def base_evaluation(self) -> Path:
-        """Samples of the initial model."""
-        return self.root / "evaluations" / f"{BASE}.parquet"
+    def evaluation(self, checkpoint: str, benchmark: str) -> Path:
+        """The same responses with their verdicts."""
+        return self.root / "evaluations" / checkpoint / f"{benchmark}.parquet"
+
+    def lighteval(self, checkpoint: str, benchmark: str) -> Path:
+        """The same responses as lighteval scores them."""
+        return self.root / "lighteval" / checkpoint / f"{benchmark}.parquet"

@@ -6,15 +6,29 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from balanced_aggregation.config import TRAIN, ArithmeticData, Study
+from balanced_aggregation.config import TRAIN, ArithmeticData, SourceData, Study
 from balanced_aggregation.errors import UserError
 from balanced_aggregation.files import digest, json_digest, read_json
 from balanced_aggregation.layout import Layout
 from balanced_aggregation.rule_loading import rule_file
 
 PACKAGE = Path(__file__).parent
+REPOSITORY = PACKAGE.parent.parent
+LIGHTEVAL_PYTHON = REPOSITORY / ".venv-lighteval" / "bin" / "python"
+LIGHTEVAL_SCRIPT = REPOSITORY / "workflow" / "lighteval" / "replay.py"
 
-_NOT_TRAINING = ("cli.py", "evaluation", "reporting", "tracking.py", "workflow.py")
+VERIFIER_CODE = sorted((PACKAGE / "rewards").rglob("*.py"))
+
+_NOT_TRAINING = (
+    "checkpoints.py",
+    "cli.py",
+    "commands/generate.py",
+    "commands/score.py",
+    "evaluation",
+    "reporting",
+    "tracking.py",
+    "workflow.py",
+)
 
 
 def model_settings(study: Study) -> dict[str, Any]:
@@ -22,16 +36,59 @@ def model_settings(study: Study) -> dict[str, Any]:
     return study.model.model_dump(mode="json")
 
 
-def data_settings(study: Study, name: str) -> dict[str, Any]:
-    """The part that one set of problems follows from: a benchmark's, or the training set's under `TRAIN`.
+def statements_settings(study: Study, name: str) -> dict[str, Any]:
+    """The part that a dataset's statements follow from: a benchmark's, or the training set's under `TRAIN`.
 
-    Where a local copy lies is no part of it: what is in it counts, and its digest is kept with the problems.
+    Where a local copy lies is no part of it: what is in it counts, and its digest is kept with the statements.
     """
-    own = study.data.train if name == TRAIN else next(b for b in study.data.benchmarks if b.name == name)
-    settings = {"seed": study.data.seed, "own": own.model_dump(mode="json", exclude={"path"})}
-    if own.kind == "arithmetic":  # distinct from the problems of the benchmarks before it
-        return settings | {"before": [b.model_dump(mode="json") for b in arithmetic_before(study, name)]}
-    return settings | {"model": model_settings(study), "max_prompt_tokens": study.data.max_prompt_tokens}
+    own = _dataset(study, name)
+    if isinstance(own, ArithmeticData):  # distinct from the problems of the benchmarks before it
+        before = [_dump(b, ArithmeticData) for b in arithmetic_before(study, name)]
+        return {"seed": study.data.seed, "own": _dump(own, ArithmeticData), "before": before}
+    return {"role": name == TRAIN, **own.model_dump(mode="json", include={"kind", "sha256", "rows"})}
+
+
+def contamination_settings(study: Study) -> dict[str, Any]:
+    """The part that the report of contamination follows from, besides the statements."""
+    return study.data.contamination.model_dump(mode="json")
+
+
+def data_settings(study: Study, name: str) -> dict[str, Any]:
+    """The part that one set of problems follows from: a benchmark's, or the training set's under `TRAIN`."""
+    own = _dataset(study, name)
+    settings = {"statements": statements_settings(study, name)}
+    if isinstance(own, ArithmeticData):
+        return settings
+    settings |= {
+        "seed": study.data.seed,
+        "own": own.model_dump(mode="json", include={"limit", "prompt"}),
+        "model": model_settings(study),
+        "max_prompt_tokens": study.data.max_prompt_tokens,
+    }
+    if name == TRAIN and removes_contamination(study):
+        benchmarks = {other: statements_settings(study, other) for other in public_benchmarks(study)}
+        settings |= {"contamination": contamination_settings(study), "benchmarks": benchmarks}
+    return settings
+
+
+def _dataset(study: Study, name: str) -> ArithmeticData | SourceData:
+    return study.data.train if name == TRAIN else next(b for b in study.data.benchmarks if b.name == name)
+
+
+def _dump(data: ArithmeticData | SourceData, kind: type[ArithmeticData]) -> dict[str, Any]:
+    return data.model_dump(mode="json", include=set(kind.model_fields))
+
+
+def public_benchmarks(study: Study) -> list[str]:
+    """Benchmarks that a public training set may overlap with; none if the training set is generated."""
+    if isinstance(study.data.train, ArithmeticData):
+        return []
+    return [b.name for b in study.data.benchmarks if isinstance(b, SourceData)]
+
+
+def removes_contamination(study: Study) -> bool:
+    """Whether problems are taken out of the training set because benchmarks have them."""
+    return study.data.contamination.remove != "none" and bool(public_benchmarks(study))
 
 
 def arithmetic_before(study: Study, name: str) -> list[ArithmeticData]:
@@ -59,9 +116,14 @@ def training_settings(study: Study, rule: str) -> dict[str, Any]:
     }
 
 
-def evaluation_settings(study: Study) -> dict[str, Any]:
-    """The part that the responses of an evaluation follow from, besides its checkpoint."""
-    return {"threads": study.threads, **study.evaluation.model_dump(mode="json", exclude={"every", "pass_at"})}
+def response_settings(study: Study, benchmark: str) -> dict[str, Any]:
+    """The part that the responses to a benchmark follow from, besides checkpoint and problems."""
+    return {
+        "threads": study.threads,
+        "batch_size": study.evaluation.batch_size,
+        "seed": study.evaluation.seed,
+        "decoding": study.decoding(benchmark).model_dump(mode="json", exclude={"pass_at"}),
+    }
 
 
 def training_fingerprint(study: Study, layout: Layout, rule: str, seed: int) -> dict[str, Any]:
@@ -93,7 +155,15 @@ def weights_digest(model: Path) -> str:
 def source_digest() -> str:
     """Digest of the code that training may run, so that results of different code can be told apart."""
     files = [path.relative_to(PACKAGE) for path in sorted(PACKAGE.rglob("*.py"))]
-    return json_digest({str(f): digest(PACKAGE / f) for f in files if f.parts[0] not in _NOT_TRAINING})
+    used = [f for f in files if not any(f.is_relative_to(other) for other in _NOT_TRAINING)]
+    return json_digest({str(f): digest(PACKAGE / f) for f in used})
+
+
+def verifier_digest() -> str:
+    """Digest of the code and the packages that verdicts follow from."""
+    packages = ("math-verify", "latex2sympy2_extended", "sympy")
+    code = {path.name: digest(path) for path in VERIFIER_CODE}
+    return json_digest([code, {name: importlib.metadata.version(name) for name in packages}])
 
 
 def versions() -> dict[str, str]:

@@ -8,16 +8,25 @@ from typing import Any
 
 import yaml
 
-from balanced_aggregation.config import TRAIN
+from balanced_aggregation.checkpoints import Checkpoint, checkpoints
+from balanced_aggregation.config import BASE, TRAIN
 from balanced_aggregation.errors import UserError
 from balanced_aggregation.files import json_digest, write_text
 from balanced_aggregation.layout import Layout
 from balanced_aggregation.provenance import (
+    LIGHTEVAL_PYTHON,
+    LIGHTEVAL_SCRIPT,
     PACKAGE,
+    REPOSITORY,
+    VERIFIER_CODE,
+    contamination_settings,
     data_settings,
-    evaluation_settings,
     initial_model_settings,
     model_settings,
+    public_benchmarks,
+    removes_contamination,
+    response_settings,
+    statements_settings,
     training_settings,
 )
 from balanced_aggregation.reporting import figures, tables
@@ -48,10 +57,9 @@ class Plan(Layout):
         self.rules = [rule.name for rule in study.rules]
         self.settings = {
             "model": json_digest(model_settings(study)),
-            "train_data": json_digest(data_settings(study, TRAIN)),
             "initial_model": json_digest(initial_model_settings(study)),
-            "evaluation": json_digest(evaluation_settings(study)),
-            "metrics": json_digest([study.evaluation.samples, study.evaluation.pass_at]),
+            "contamination": json_digest(contamination_settings(study)),
+            "metrics": json_digest([study.decoding(b.name).model_dump(mode="json") for b in study.data.benchmarks]),
             "tracking": json_digest(study.tracking.model_dump(mode="json")),
         }
         # Once for each rule, not for each job: the file of a rule of the user's own is imported for it.
@@ -59,13 +67,34 @@ class Plan(Layout):
         self._rule_files = {name: [file] if file else [] for name, file in files.items()}
         self._training_settings = {name: json_digest(training_settings(study, name)) for name in self.rules}
         self.benchmark_names = [benchmark.name for benchmark in study.data.benchmarks]
-        self.benchmarks = [self.benchmark(name) for name in self.benchmark_names]
-        self.manifests = [self.manifest(name) for name in self.benchmark_names]
+        self.datasets = [TRAIN, *self.benchmark_names]
         self.any_run = self.run("{aggregation}", "{seed}")
-        self.any_evaluation = self.evaluation("{aggregation}", "{seed}", "{step}")
-        self.table_files = [self.tables / f"{name}.{end}" for name in tables.TABLES for end in tables.SUFFIXES]
+        self.any_responses = self.responses("{checkpoint}", "{benchmark}")
+        self.any_evaluation = self.evaluation("{checkpoint}", "{benchmark}")
+        self.any_lighteval = self.lighteval("{checkpoint}", "{benchmark}")
+        self.checkpoints = [checkpoint.name for checkpoint in checkpoints(study)]
+        self.checkpoint_pattern = "|".join([BASE, rf"(?:{'|'.join(self.rules)})/seed\d+/step\d+"])
+        self.evaluated = [self.evaluation(c, b) for c in self.checkpoints for b in self.benchmark_names]
+        self.scored_by_lighteval = (
+            [self.lighteval(c, b) for c in self.checkpoints for b in self.benchmark_names]
+            if study.evaluation.lighteval
+            else []
+        )
+        self.disagreement_files = [self.disagreements] if study.evaluation.lighteval else []
+        self.problem_files = [path(name) for name in self.benchmark_names for path in (self.benchmark, self.manifest)]
+        # What a training set shares with benchmarks is of interest where both are public.
+        public = public_benchmarks(study)
+        self.statements_compared = [self.statements(name) for name in [TRAIN, *public]] if public else []
+        self.contamination_files = [self.contamination, self.contamination_table] if public else []
+        self.removed_from_training = [self.contamination] if removes_contamination(study) else []
+        names = [*tables.TABLES, tables.LIGHTEVAL_TABLE] if study.evaluation.lighteval else tables.TABLES
+        self.table_files = [self.tables / f"{name}.{end}" for name in names for end in tables.SUFFIXES]
         self.figure_files = [self.figures / f"{name}.{end}" for name in figures.FIGURES for end in figures.SUFFIXES]
         self.metric_code = [PACKAGE / "evaluation" / "collect.py", PACKAGE / "evaluation" / "metrics.py"]
+        self.verifier_code = VERIFIER_CODE
+        self.repository = REPOSITORY
+        self.lighteval_ready = LIGHTEVAL_PYTHON.parent.parent / "installed"
+        self.lighteval_code = sorted(LIGHTEVAL_SCRIPT.parent.glob("*.py"))
         reporting = PACKAGE / "reporting"
         self.table_code = [reporting / "statistics.py", reporting / "tables.py"]
         self.figure_code = [*self.table_code, reporting / "figures.py"]
@@ -80,9 +109,24 @@ class Plan(Layout):
         """The user's own file of an aggregation rule, if it has one."""
         return self._rule_files[wildcards.aggregation]
 
-    def benchmark_settings(self, wildcards: Any) -> str:
-        """Digest of the settings of a benchmark's problems."""
-        return json_digest(data_settings(self.study, wildcards.benchmark))
+    def model_of(self, wildcards: Any) -> Path:
+        """What shows that a checkpoint is there."""
+        if wildcards.checkpoint == BASE:
+            return self.initial_model
+        found = Checkpoint.parse(self.study, wildcards.checkpoint)
+        return self.run(found.rule, found.seed) / "run.json"
+
+    def statements_settings(self, wildcards: Any) -> str:
+        """Digest of the settings of a dataset's statements."""
+        return json_digest(statements_settings(self.study, wildcards.dataset))
+
+    def problem_settings(self, wildcards: Any) -> str:
+        """Digest of the settings of a benchmark's problems, or of those to train on."""
+        return json_digest(data_settings(self.study, getattr(wildcards, "benchmark", TRAIN)))
+
+    def response_settings(self, wildcards: Any) -> str:
+        """Digest of the settings of the responses to a benchmark."""
+        return json_digest(response_settings(self.study, wildcards.benchmark))
 
     def training_settings(self, wildcards: Any) -> str:
         """Digest of the settings of a training."""

@@ -6,6 +6,8 @@ plan = Plan(config, workflow.configfiles)
 wildcard_constraints:
     aggregation="|".join(plan.rules),
     benchmark="|".join(plan.benchmark_names),
+    checkpoint=plan.checkpoint_pattern,
+    dataset="|".join(plan.datasets),
     seed=r"\d+",
     step=r"\d+",
 

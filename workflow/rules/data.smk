@@ -1,9 +1,50 @@
 # Problems to train on and to evaluate on.
 
 
+rule statements:
+    output:
+        plan.statements("{dataset}"),
+        plan.statements_manifest("{dataset}"),
+    log:
+        plan.log("statements/{dataset}"),
+    benchmark:
+        plan.resources("statements/{dataset}")
+    localrule: True
+    conda:
+        "../../envs/cpu.yaml"
+    threads: plan.study.verifiers
+    params:
+        study=plan.study_file,
+        settings=plan.statements_settings,
+    shell:
+        "balagg prepare-statements {params.study} --name {wildcards.dataset} 2>&1 | tee {log}"
+
+
+rule contamination:
+    input:
+        plan.statements_compared,
+    output:
+        plan.contamination,
+        plan.contamination_table,
+    log:
+        plan.log("contamination"),
+    benchmark:
+        plan.resources("contamination")
+    localrule: True
+    conda:
+        "../../envs/cpu.yaml"
+    params:
+        study=plan.study_file,
+        settings=plan.settings["contamination"],
+    shell:
+        "balagg contamination {params.study} 2>&1 | tee {log}"
+
+
 rule train_problems:
     input:
         plan.source_model,
+        plan.statements("train"),
+        plan.removed_from_training,
     output:
         plan.train_problems,
         plan.manifest("train"),
@@ -16,14 +57,15 @@ rule train_problems:
         "../../envs/cpu.yaml"
     params:
         study=plan.study_file,
-        settings=plan.settings["train_data"],
+        settings=plan.problem_settings,
     shell:
-        "balagg prepare-data {params.study} --name train 2>&1 | tee {log}"
+        "balagg prepare-problems {params.study} --name train 2>&1 | tee {log}"
 
 
 rule benchmark_problems:
     input:
         plan.source_model,
+        plan.statements("{benchmark}"),
     output:
         plan.benchmark("{benchmark}"),
         plan.manifest("{benchmark}"),
@@ -36,6 +78,6 @@ rule benchmark_problems:
         "../../envs/cpu.yaml"
     params:
         study=plan.study_file,
-        settings=plan.benchmark_settings,
+        settings=plan.problem_settings,
     shell:
-        "balagg prepare-data {params.study} --name {wildcards.benchmark} 2>&1 | tee {log}"
+        "balagg prepare-problems {params.study} --name {wildcards.benchmark} 2>&1 | tee {log}"

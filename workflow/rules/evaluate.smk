@@ -1,66 +1,102 @@
-# Every checkpoint on every benchmark.
+# Every checkpoint on every benchmark: responses are generated once, and scored from what is stored. Unfinished parts
+# are in hidden folders that are not declared as output, so a job that is killed goes on where it stopped.
 
 
-rule evaluate:
+rule generate:
     input:
-        plan.any_run / "run.json",
-        plan.benchmarks,
+        plan.model_of,
+        plan.benchmark("{benchmark}"),
+        plan.manifest("{benchmark}"),
+    output:
+        plan.any_responses,
+    log:
+        plan.log("generate/{checkpoint}/{benchmark}"),
+    benchmark:
+        plan.resources("generate/{checkpoint}/{benchmark}")
+    conda:
+        "../../envs/cpu.yaml"
+    threads: plan.study.threads
+    params:
+        study=plan.study_file,
+        settings=plan.response_settings,
+    shell:
+        "balagg generate {params.study} --checkpoint {wildcards.checkpoint} --benchmark {wildcards.benchmark}"
+        " 2>&1 | tee {log}"
+
+
+rule score:
+    input:
+        plan.any_responses,
+        plan.benchmark("{benchmark}"),
+        code=plan.verifier_code,
     output:
         plan.any_evaluation,
     log:
-        plan.log("evaluate/{aggregation}/seed{seed}/step{step}"),
+        plan.log("score/{checkpoint}/{benchmark}"),
     benchmark:
-        plan.resources("evaluate/{aggregation}/seed{seed}/step{step}")
+        plan.resources("score/{checkpoint}/{benchmark}")
     conda:
         "../../envs/cpu.yaml"
-    threads: plan.study.threads
+    threads: plan.study.verifiers
     params:
         study=plan.study_file,
-        settings=plan.settings["evaluation"],
     shell:
-        "balagg evaluate {params.study} --rule {wildcards.aggregation} --seed {wildcards.seed}"
-        " --step {wildcards.step} 2>&1 | tee {log}"
+        "balagg score {params.study} --checkpoint {wildcards.checkpoint} --benchmark {wildcards.benchmark}"
+        " 2>&1 | tee {log}"
 
 
-rule evaluate_base:
-    input:
-        plan.initial_model,
-        plan.benchmarks,
+rule lighteval_environment:
     output:
-        plan.base_evaluation(),
+        plan.lighteval_ready,
     log:
-        plan.log("evaluate/base"),
+        plan.log("lighteval_environment"),
     benchmark:
-        plan.resources("evaluate/base")
+        plan.resources("lighteval_environment")
+    localrule: True
     conda:
         "../../envs/cpu.yaml"
-    threads: plan.study.threads
+    params:
+        repository=plan.repository,
+    shell:
+        "make --directory {params.repository} lighteval 2>&1 | tee {log}"
+
+
+rule lighteval:
+    input:
+        plan.any_responses,
+        plan.benchmark("{benchmark}"),
+        plan.lighteval_ready,
+        code=plan.lighteval_code,
+    output:
+        plan.any_lighteval,
+    log:
+        plan.log("lighteval/{checkpoint}/{benchmark}"),
+    benchmark:
+        plan.resources("lighteval/{checkpoint}/{benchmark}")
+    conda:
+        "../../envs/cpu.yaml"
     params:
         study=plan.study_file,
-        settings=plan.settings["evaluation"],
     shell:
-        "balagg evaluate-base {params.study} 2>&1 | tee {log}"
+        "balagg lighteval {params.study} --checkpoint {wildcards.checkpoint} --benchmark {wildcards.benchmark}"
+        " 2>&1 | tee {log}"
 
 
 rule collect:
     input:
-        plan.base_evaluation(),
-        plan.manifests,
+        plan.evaluated,
+        plan.scored_by_lighteval,
+        plan.problem_files,
         expand(
             [plan.any_run / "run.json", plan.any_run / "metrics.jsonl"],
             aggregation=plan.rules,
             seed=plan.study.seeds,
         ),
-        expand(
-            plan.any_evaluation,
-            aggregation=plan.rules,
-            seed=plan.study.seeds,
-            step=plan.study.evaluated_steps,
-        ),
         code=plan.metric_code,
     output:
         plan.results,
         plan.training_metrics,
+        plan.disagreement_files,
     log:
         plan.log("collect"),
     benchmark:

@@ -7,17 +7,33 @@ import pandera.pandas as pa
 
 from balanced_aggregation.errors import UserError
 
-PROBLEMS = pa.DataFrameSchema(
+_TEXT = pa.Check.str_length(min_value=1)
+_ANY = pa.Check(lambda frame: len(frame) > 0, error="no problems")
+
+STATEMENTS = pa.DataFrameSchema(
     {
         "id": pa.Column(str, unique=True),
-        "prompt": pa.Column(str, pa.Check.str_length(min_value=1), description="As the model reads it."),
-        "gold": pa.Column(str, pa.Check.str_length(min_value=1)),
-        "verifier": pa.Column(str, description="A key of rewards.VERIFIERS."),
+        "problem": pa.Column(str, _TEXT, description="The bare statement."),
+        "gold": pa.Column(str, _TEXT, description="In the form that the verifier reads."),
+        "tolerance": pa.Column("float64", pa.Check.gt(0), nullable=True, description="Absolute, of the benchmark."),
+        "verifier": pa.Column(str, description="See rewards.pool."),
     },
     strict=True,
-    checks=pa.Check(lambda frame: len(frame) > 0, error="no problems"),
+    checks=_ANY,
 )
-"""Every file of problems: one row a problem."""
+"""A dataset as it is, whatever the model: one row a problem."""
+
+PROBLEMS = STATEMENTS.add_columns({"prompt": pa.Column(str, _TEXT, description="As the model reads it.")})
+"""What a study uses of a dataset, as its model is asked."""
+
+
+def read_statements(path: Path) -> pd.DataFrame:
+    """Read a file of statements and check its form.
+
+    Raises:
+        UserError: the file is missing or has another form.
+    """
+    return _read(path, STATEMENTS, "statements")
 
 
 def read_problems(path: Path) -> pd.DataFrame:
@@ -26,9 +42,13 @@ def read_problems(path: Path) -> pd.DataFrame:
     Raises:
         UserError: the file is missing or has another form.
     """
+    return _read(path, PROBLEMS, "problems")
+
+
+def _read(path: Path, schema: pa.DataFrameSchema, what: str) -> pd.DataFrame:
     if not Path(path).is_file():
-        raise UserError(f"no file of problems at {path}; `snakemake` prepares it")
+        raise UserError(f"no file of {what} at {path}; `snakemake` prepares it")
     try:
-        return PROBLEMS.validate(pd.read_parquet(path))
+        return schema.validate(pd.read_parquet(path))
     except (pa.errors.SchemaError, OSError, ValueError) as error:
-        raise UserError(f"{path}: not a file of problems: {error}") from error
+        raise UserError(f"{path}: not a file of {what}: {error}") from error

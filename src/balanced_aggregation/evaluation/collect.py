@@ -1,17 +1,20 @@
-"""All results of a study as two tidy tables: evaluations, and the metrics of the training steps."""
+"""All results of a study as tidy tables: evaluations, metrics of the training steps, and where verifiers disagree."""
 
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pandera.pandas as pa
 
-from balanced_aggregation.config import Study
+from balanced_aggregation.checkpoints import Checkpoint, checkpoints
+from balanced_aggregation.config import BASE, Study
+from balanced_aggregation.data import read_problems
 from balanced_aggregation.errors import UserError
-from balanced_aggregation.evaluation.metrics import benchmark_metrics, metric_names
+from balanced_aggregation.evaluation.metrics import benchmark_metrics
+from balanced_aggregation.evaluation.parts import read_described
+from balanced_aggregation.evaluation.schemas import EVALUATIONS, LIGHTEVAL
 from balanced_aggregation.files import atomic_path, json_digest, read_json
 from balanced_aggregation.layout import Layout
-from balanced_aggregation.provenance import training_settings
+from balanced_aggregation.provenance import response_settings, training_settings
 from balanced_aggregation.training.journal import read_journal
 
 _KEY = {
@@ -26,7 +29,9 @@ RESULTS = pa.DataFrameSchema(
         "benchmark": pa.Column(str),
         "metric": pa.Column(str),
         "value": pa.Column("float64"),
+        "standard_error": pa.Column("float64", pa.Check.ge(0), nullable=True, description="Over problems."),
         "n": pa.Column("int64", pa.Check.gt(0), description="Problems of the benchmark."),
+        "samples": pa.Column("int64", pa.Check.gt(0), description="Sampled responses to each of them."),
     },
     unique=["rule", "seed", "step", "benchmark", "metric"],
     strict=True,
@@ -40,36 +45,56 @@ TRAINING = pa.DataFrameSchema(
 )
 """One row a (run, step, metric) of training; null where a quantity does not exist in that step."""
 
+DISAGREEMENTS = pa.DataFrameSchema(
+    {
+        "checkpoint": pa.Column(str),
+        "benchmark": pa.Column(str),
+        "problem": pa.Column(str),
+        "decoding": pa.Column(str),
+        "sample": pa.Column("int64"),
+        "gold": pa.Column(str),
+        "extracted": pa.Column(str, nullable=True),
+        "outcome": pa.Column(str),
+        "correct": pa.Column(bool),
+        "lighteval": pa.Column("float64"),
+    },
+    strict=True,
+)
+"""One row a response that our verifier and lighteval judge differently."""
+
 
 def collect_results(study: Study, layout: Layout) -> list[str]:
-    """Write ``results.parquet`` and ``training.parquet``.
+    """Write ``results.parquet``, ``training.parquet`` and, with lighteval, ``disagreements.parquet``.
 
     Returns:
         warnings: what a reader of the results must know, such as runs that different code has made.
 
     Raises:
-        UserError: a run or an evaluation is missing or incomplete.
+        UserError: a run or an evaluation is missing, incomplete, or of another model, dataset or decoding.
     """
-    base = _evaluation(study, layout, layout.base_evaluation())
-    results, training, runs = [], [], {}
-    for rule in study.rules:
-        for seed in study.seeds:
-            key = {"study": study.study, "rule": rule.name, "seed": seed}
-            by_step = {0: base} | {
-                step: _evaluation(study, layout, layout.evaluation(rule.name, seed, step))
-                for step in study.evaluated_steps
-            }
-            results += [{**key, "step": step, **row} for step, rows in by_step.items() for row in rows]
-            runs[f"{rule.name} seed {seed}"], journal = _run(study, layout, rule.name, seed)
-            training += [
-                {**key, "step": row["step"], "metric": metric, "value": value}
-                for row in journal
-                for metric, value in row.items()
-                if metric != "step"
-            ]
+    runs = {(rule.name, seed): _run(study, layout, rule.name, seed) for rule in study.rules for seed in study.seeds}
+    results, disagreements = [], []
+    for checkpoint in checkpoints(study):
+        run = None if checkpoint.rule == BASE else runs[checkpoint.rule, checkpoint.seed][0]
+        rows, differing = _evaluations(study, layout, checkpoint, run)
+        disagreements += differing
+        for rule, seed in list(runs) if run is None else [(checkpoint.rule, checkpoint.seed)]:
+            key = {"study": study.study, "rule": rule, "seed": seed, "step": checkpoint.step}
+            results += [key | row for row in rows]
+    training = [
+        {"study": study.study, "rule": rule, "seed": seed, "step": row["step"], "metric": metric, "value": value}
+        for (rule, seed), (_, journal) in runs.items()
+        for row in journal
+        for metric, value in row.items()
+        if metric != "step"
+    ]
+    order = {run: place for place, run in enumerate(runs)}
+    results.sort(key=lambda row: (order[row["rule"], row["seed"]], row["step"]))
     _write(RESULTS, results, layout.results)
     _write(TRAINING, training, layout.training_metrics)
-    return _differences(runs)
+    if study.evaluation.lighteval:
+        _write_disagreements(disagreements, layout)
+    return _differences({f"{rule} seed {seed}": run for (rule, seed), (run, _) in runs.items()})
 
 
 def _run(study: Study, layout: Layout, rule: str, seed: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -85,31 +110,71 @@ def _run(study: Study, layout: Layout, rule: str, seed: int) -> tuple[dict[str, 
     return run, journal
 
 
-def _evaluation(study: Study, layout: Layout, path: Path) -> list[dict[str, Any]]:
-    """Rows of one checkpoint; a benchmark with missing responses is an error, not a smaller mean."""
-    if not path.is_file():
-        raise UserError(f"no evaluation at {path}")
-    responses = pd.read_parquet(path)
-    rows = []
+def _evaluations(
+    study: Study, layout: Layout, checkpoint: Checkpoint, run: dict[str, Any] | None
+) -> tuple[list[dict[str, Any]], list[pd.DataFrame]]:
+    """Rows of one checkpoint, and the responses that are judged differently; what is incomplete is an error."""
+    rows, differing = [], []
     for benchmark in study.data.benchmarks:
-        problems = read_json(layout.manifest(benchmark.name))["problems"]
-        own = responses[responses["benchmark"] == benchmark.name]
-        expected = problems * (study.evaluation.samples + 1)
-        if len(own) != expected:
-            raise UserError(f"{path}: {len(own)} responses to {benchmark.name}, {expected} expected")
-        metrics = benchmark_metrics(own, study.evaluation)
-        rows += [
-            {"benchmark": benchmark.name, "metric": name, "value": metrics[name], "n": problems}
-            for name in metric_names(study.evaluation)
-        ]
-    return rows
+        decoding = study.decoding(benchmark.name)
+        path = layout.evaluation(checkpoint.name, benchmark.name)
+        evaluations, made_from = read_described(path, EVALUATIONS)
+        problems = read_problems(layout.benchmark(benchmark.name))
+        _check_complete(path, evaluations, problems, decoding.samples, decoding.greedy)
+        responses = made_from["responses"]
+        if responses["problems"] != read_json(layout.manifest(benchmark.name))["sha256"]:
+            raise UserError(f"{path}: holds responses to other problems than {layout.benchmark(benchmark.name)}")
+        if responses["settings"] != response_settings(study, benchmark.name):
+            raise UserError(f"{path}: was made by other settings of evaluation than the study's")
+        if run and responses["model"] != run["checkpoints"][str(checkpoint.step)]:
+            raise UserError(f"{path}: holds responses of another model than {checkpoint.name}")
+        if study.evaluation.lighteval:
+            evaluations = _with_lighteval(layout, checkpoint.name, benchmark.name, evaluations)
+            differs = evaluations["correct"] != (evaluations["lighteval"] > 0)
+            golds = problems.set_index("id")["gold"]
+            own = evaluations[differs].assign(checkpoint=checkpoint.name, benchmark=benchmark.name)
+            differing.append(own.assign(gold=own["problem"].map(golds)))
+        metrics = benchmark_metrics(evaluations, decoding)
+        counts = {"n": len(problems), "samples": decoding.samples}
+        rows += [{"benchmark": benchmark.name, **row, **counts} for row in metrics.to_dict("records")]
+    return rows, differing
 
 
-def _write(schema: pa.DataFrameSchema, rows: list[dict[str, Any]], path: Path) -> None:
+def _check_complete(path: Any, evaluations: pd.DataFrame, problems: pd.DataFrame, samples: int, greedy: bool) -> None:
+    """Every problem, with every sample: a missing one is an error, not a smaller mean."""
+    expected = {(problem, "sampled", k) for problem in problems["id"] for k in range(samples)}
+    if greedy:
+        expected |= {(problem, "greedy", 0) for problem in problems["id"]}
+    found = set(zip(evaluations["problem"], evaluations["decoding"], evaluations["sample"], strict=True))
+    if found != expected:
+        example = sorted(expected ^ found)[0]
+        raise UserError(
+            f"{path}: {len(expected - found)} responses are missing and {len(found - expected)} are too many, "
+            f"such as {example[1]} response {example[2]} to problem {example[0]}"
+        )
+
+
+def _with_lighteval(layout: Layout, checkpoint: str, benchmark: str, evaluations: pd.DataFrame) -> pd.DataFrame:
+    path = layout.lighteval(checkpoint, benchmark)
+    scores, _ = read_described(path, LIGHTEVAL)
+    key = ["problem", "decoding", "sample"]
+    merged = evaluations.merge(scores, on=key, how="left", validate="one_to_one")
+    if len(scores) != len(evaluations) or merged["lighteval"].isna().any():
+        raise UserError(f"{path}: does not hold a score for each of the {len(evaluations)} responses")
+    return merged
+
+
+def _write(schema: pa.DataFrameSchema, rows: list[dict[str, Any]], path: Any) -> None:
     frame = pd.DataFrame(rows)
-    frame = schema.validate(frame.astype({"value": "float64"}))
+    frame = schema.validate(frame[list(schema.columns)].astype({"value": "float64"}))
     with atomic_path(path) as temporary:
         frame.to_parquet(temporary, index=False)
+
+
+def _write_disagreements(frames: list[pd.DataFrame], layout: Layout) -> None:
+    frame = pd.concat(frames, ignore_index=True)[list(DISAGREEMENTS.columns)]
+    with atomic_path(layout.disagreements) as temporary:
+        DISAGREEMENTS.validate(frame).to_parquet(temporary, index=False)
 
 
 def _differences(runs: dict[str, dict[str, Any]]) -> list[str]:

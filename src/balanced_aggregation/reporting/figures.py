@@ -14,7 +14,7 @@ from balanced_aggregation.config import Study
 from balanced_aggregation.evaluation.metrics import average_name
 from balanced_aggregation.files import atomic_path
 from balanced_aggregation.layout import Layout
-from balanced_aggregation.reporting.statistics import accuracy_by_step
+from balanced_aggregation.reporting.statistics import accuracy, accuracy_by_step
 from balanced_aggregation.reporting.tables import COMPARED_TO, main_table
 
 FIGURES = ("learning_curves", "benchmarks", "differences")
@@ -49,23 +49,23 @@ def write_figures(study: Study, layout: Layout) -> None:
 def learning_curves(study: Study, results: pd.DataFrame, training: pd.DataFrame) -> Figure:
     """Reward, accuracy, response length by sign, and sign mass over the training steps."""
     figure, axes = plt.subplots(2, 2, figsize=(8.4, 6.2), sharex=True, layout="constrained")
-    reward, accuracy, length, mass = axes.flat
+    reward, score, length, mass = axes.flat
     for number, rule in enumerate(study.rules):
         look = _look(number)
         own = training[training["rule"] == rule.name]
         _curve(reward, _by_step(own, "reward"), look, rule.name)
-        scores = accuracy_by_step(results, average_name(study.evaluation)).loc[rule.name]
-        _curve(accuracy, scores, look | {"marker": _marker(number), "markersize": 4}, rule.name)
+        scores = accuracy_by_step(results).loc[rule.name]
+        _curve(score, scores, look | {"marker": _marker(number), "markersize": 4}, rule.name)
         _curve(length, _by_step(own, "response_length_positive"), look | {"linestyle": "-"}, None)
         _curve(length, _by_step(own, "response_length_negative"), look | {"linestyle": ":"}, None)
         _curve(mass, _by_step(own, f"positive_share/{rule.name}"), look, rule.name)
     reward.set(title="Reward of rollouts", ylabel="share correct")
-    accuracy.set(title=f"Accuracy on benchmarks ({average_name(study.evaluation)})", ylabel="mean over benchmarks")
+    score.set(title=f"Accuracy on benchmarks ({_average(study)})", ylabel="mean over benchmarks")
     length.set(title="Response length", ylabel="tokens", xlabel="step")
     grey = [plt.Line2D([], [], color="#555555", linestyle=line) for line in ("-", ":")]
     length.legend(grey, ["positive advantage", "negative advantage"])
     mass.set(title="Sign mass: positive share under the rule", ylabel="share of the weight", xlabel="step")
-    accuracy.legend()
+    score.legend()
     seeds = len(study.seeds)
     figure.supxlabel(
         f"Mean over {seeds} seed{'s' if seeds > 1 else ''}; bands: ± 1 standard error over seeds. "
@@ -78,8 +78,7 @@ def learning_curves(study: Study, results: pd.DataFrame, training: pd.DataFrame)
 
 def benchmarks(study: Study, results: pd.DataFrame) -> Figure:
     """Accuracy of every seed on every benchmark at the last step, with means and the initial model."""
-    metric = average_name(study.evaluation)
-    chosen = results[results["metric"] == metric]
+    chosen = accuracy(results)
     names = [benchmark.name for benchmark in study.data.benchmarks]
     figure, axes = plt.subplots(figsize=(max(4.5, 1.6 + 1.5 * len(names)), 3.6), layout="constrained")
     width = 0.7 / len(study.rules)
@@ -95,8 +94,8 @@ def benchmarks(study: Study, results: pd.DataFrame) -> Figure:
             axes.plot([x] * len(values), values, marker, color=colour, markersize=4, alpha=0.55, markeredgewidth=0)
             label = rule.name if place == 0 else None
             axes.plot([x], [values.mean()], marker, color=colour, markersize=8, fillstyle="none", label=label)
-    axes.set_xticks(range(len(names)), names)
-    axes.set(ylabel=metric, title="Last step: seeds (small), mean (large)")
+    axes.set_xticks(range(len(names)), [f"{name}\n{average_name(study.decoding(name))}" for name in names])
+    axes.set(ylabel="accuracy", title="Last step: seeds (small), mean (large)")
     axes.grid(visible=False, axis="x")
     axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
@@ -123,10 +122,16 @@ def differences(study: Study, results: pd.DataFrame) -> Figure:
     axes.invert_yaxis()
     seeds = len(study.seeds)
     interval = f"95 % t interval over {seeds} seeds" if seeds > 1 else "1 seed: no interval"
-    axes.set_xlabel(f"difference in {average_name(study.evaluation)}, mean over benchmarks")
+    axes.set_xlabel(f"difference in {_average(study)}, mean over benchmarks")
     axes.set_title(f"Paired differences, {interval}")
     axes.grid(visible=False, axis="y")
     return figure
+
+
+def _average(study: Study) -> str:
+    """Name of the primary metric of all benchmarks together."""
+    names = {average_name(study.decoding(benchmark.name)) for benchmark in study.data.benchmarks}
+    return names.pop() if len(names) == 1 else "avg@k"
 
 
 def _by_step(training: pd.DataFrame, metric: str) -> pd.DataFrame:

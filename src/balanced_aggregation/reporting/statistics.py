@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import pandas as pd
 from scipy import stats
 
+from balanced_aggregation.evaluation.metrics import is_average
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -46,9 +48,14 @@ def paired_difference(ours: pd.Series, theirs: pd.Series) -> Estimate:
     return mean_over_seeds((ours - theirs.reindex(ours.index)).tolist())
 
 
-def accuracy_by_step(results: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """The metric averaged over benchmarks: one row a (rule, seed), one column a step."""
-    chosen = results[results["metric"] == metric]
+def accuracy(results: pd.DataFrame) -> pd.DataFrame:
+    """The rows of each benchmark's primary metric, avg@k with its own k."""
+    return results[results["metric"].map(is_average)]
+
+
+def accuracy_by_step(results: pd.DataFrame) -> pd.DataFrame:
+    """The primary metric averaged over benchmarks: one row a (rule, seed), one column a step."""
+    chosen = accuracy(results)
     return chosen.pivot_table(index=["rule", "seed"], columns="step", values="value", aggfunc="mean")
 
 

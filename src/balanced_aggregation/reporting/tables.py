@@ -13,13 +13,15 @@ from balanced_aggregation.files import write_text
 from balanced_aggregation.layout import Layout
 from balanced_aggregation.reporting.statistics import (
     Estimate,
+    accuracy,
     accuracy_by_step,
     last_and_peak,
     mean_over_seeds,
     paired_difference,
 )
 
-TABLES = ("main", "benchmarks", "training")
+TABLES = ("main", "benchmarks", "metrics", "training")
+LIGHTEVAL_TABLE = "lighteval"
 SUFFIXES = ("csv", "md", "tex")
 
 COMPARED_TO = ("token", "sequence")
@@ -49,12 +51,16 @@ def write_tables(study: Study, layout: Layout) -> None:
     results, training = pd.read_parquet(layout.results), pd.read_parquet(layout.training_metrics)
     _write(layout.tables / "main", main_table(study, results))
     _write(layout.tables / "benchmarks", benchmark_table(study, results))
+    _write(layout.tables / "metrics", metric_table(study, results))
     _write(layout.tables / "training", training_table(study, training))
+    if study.evaluation.lighteval:
+        table = lighteval_table(study, results, pd.read_parquet(layout.disagreements))
+        _write_frame(layout.tables / LIGHTEVAL_TABLE, table, table.map(_rounded))
 
 
 def main_table(study: Study, results: pd.DataFrame) -> list[Row]:
     """Per rule: accuracy averaged over benchmarks at the last step and at the peak, and paired differences."""
-    runs = last_and_peak(accuracy_by_step(results, average_name(study.evaluation)))
+    runs = last_and_peak(accuracy_by_step(results))
     names = [rule.name for rule in study.rules]
     rows = []
     for name in names:
@@ -70,6 +76,51 @@ def main_table(study: Study, results: pd.DataFrame) -> list[Row]:
 
 
 def benchmark_table(study: Study, results: pd.DataFrame) -> list[Row]:
+    """Per rule: accuracy at the last step on every benchmark, and the mean over them; the initial model first."""
+    chosen = accuracy(results)
+    columns = {b.name: f"{b.name}, {average_name(study.decoding(b.name))}" for b in study.data.benchmarks}
+    last = chosen[chosen["step"] == study.training.steps].set_index(["rule", "benchmark", "seed"])["value"]
+    initial = chosen[chosen["step"] == 0].groupby("benchmark")["value"].first()
+    estimates = {label: Estimate(float(initial[name]), math.nan, math.nan, 1) for name, label in columns.items()}
+    mean = sum(estimate.mean for estimate in estimates.values()) / len(estimates)
+    rows = [Row({"rule": "initial model"}, estimates | {"mean": Estimate(mean, math.nan, math.nan, 1)})]
+    for rule in study.rules:
+        own = last[rule.name]
+        estimates = {label: mean_over_seeds(own[name].tolist()) for name, label in columns.items()}
+        means = own.groupby("seed").mean().reindex(study.seeds)
+        rows.append(Row({"rule": rule.name}, estimates | {"mean": mean_over_seeds(means.tolist())}))
+    return rows
+
+
+def lighteval_table(study: Study, results: pd.DataFrame, disagreements: pd.DataFrame) -> pd.DataFrame:
+    """Per benchmark: the same responses by our verifier and by lighteval, all checkpoints together."""
+    checkpoints = len(study.rules) * len(study.seeds) * len(study.evaluated_steps) + 1
+    rows = []
+    for benchmark in study.data.benchmarks:
+        own = results[results["benchmark"] == benchmark.name]
+        decoding = study.decoding(benchmark.name)
+        responses = checkpoints * int(own["n"].iloc[0]) * (decoding.samples + decoding.greedy)
+        differing = disagreements[disagreements["benchmark"] == benchmark.name]
+        last = own[own["step"] == study.training.steps].groupby("metric")["value"].mean()
+        rows.append(
+            {
+                "benchmark": benchmark.name,
+                "responses": responses,
+                "judged alike": 1 - len(differing) / responses,
+                "right for us alone": int(differing["correct"].sum()),
+                "right for lighteval alone": int((~differing["correct"]).sum()),
+                "last step": last[average_name(decoding)],
+                "last step, lighteval": last[f"lighteval {average_name(decoding)}"],
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _rounded(value: object) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+def metric_table(study: Study, results: pd.DataFrame) -> list[Row]:
     """Per benchmark and metric: the initial model, and every rule at the last step."""
     rows = []
     for (benchmark, metric), own in results.groupby(["benchmark", "metric"], sort=False):
@@ -126,8 +177,12 @@ def _write(path: Path, rows: list[Row]) -> None:
         text["seeds"] = str(number["seeds"])
         numbers.append(number)
         texts.append(text)
-    shown = pd.DataFrame(texts)
-    write_text(path.with_suffix(".csv"), pd.DataFrame(numbers).to_csv(index=False, lineterminator="\n"))
+    _write_frame(path, pd.DataFrame(numbers), pd.DataFrame(texts))
+
+
+def _write_frame(path: Path, numbers: pd.DataFrame, shown: pd.DataFrame) -> None:
+    """Args: the file without its suffix, the table in full precision, and as people read it."""
+    write_text(path.with_suffix(".csv"), numbers.to_csv(index=False, lineterminator="\n"))
     write_text(path.with_suffix(".md"), shown.to_markdown(index=False, disable_numparse=True) + "\n")
     latex = "% needs \\usepackage{booktabs}\n" + shown.rename(columns=_escape).map(_escape).to_latex(
         index=False, escape=False

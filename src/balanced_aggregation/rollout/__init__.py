@@ -1,6 +1,6 @@
 """Sampling responses: one protocol, and the engines behind it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,8 +12,6 @@ class Sampling:
     temperature: float
     """0 is greedy decoding."""
     max_new_tokens: int
-    seed: int
-    """Fixes the samples, whatever the engine's batch size."""
     top_p: float = 1.0
 
 
@@ -29,9 +27,22 @@ class Response:
     """Stopped by the length limit."""
 
 
+Finished = Callable[[int, Response], None]
+"""Told of each response as soon as it has ended: its place in the list, and the response."""
+
+
 class RolloutEngine(Protocol):
     """Draws responses from the current policy."""
 
-    def generate(self, prompts: Sequence[Sequence[int]], samples: int, sampling: Sampling) -> list[Response]:
-        """Draw ``samples`` responses to each prompt (token ids); all of the first prompt's come first."""
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        seeds: Sequence[Sequence[int]],
+        sampling: Sampling,
+        finished: Finished | None = None,
+    ) -> list[Response]:
+        """Draw responses to each prompt (token ids): one for each of its seeds; all of the first prompt's come first.
+
+        A response depends on its prompt, its seed and ``sampling`` alone (up to rounding), not on its neighbours.
+        """
         ...

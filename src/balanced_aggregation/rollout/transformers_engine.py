@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
-from balanced_aggregation.rollout import Response, Sampling
+from balanced_aggregation.rollout import Finished, Response, Sampling
 
 
 class TransformersEngine:
@@ -24,41 +24,51 @@ class TransformersEngine:
         self.batch_size = batch_size
 
     @torch.no_grad()
-    def generate(self, prompts: Sequence[Sequence[int]], samples: int, sampling: Sampling) -> list[Response]:
-        """See `RolloutEngine.generate`. A response's tokens depend on the seed and its place in the list only."""
-        rows = len(prompts) * samples
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        seeds: Sequence[Sequence[int]],
+        sampling: Sampling,
+        finished: Finished | None = None,
+    ) -> list[Response]:
+        """See `RolloutEngine.generate`."""
+        rows = [(prompt, seed) for prompt, own in zip(prompts, seeds, strict=True) for seed in own]
         responses: list[Response] = []
-        for first in range(0, rows, self.batch_size):
-            places = torch.arange(first, min(first + self.batch_size, rows))
-            responses += self._generate_batch(prompts, samples, sampling, places, rows)
+        for first in range(0, len(rows), self.batch_size):
+            batch = rows[first : first + self.batch_size]
+            report = None if finished is None else lambda row, r, first=first: finished(first + row, r)
+            responses += self._generate_batch(batch, sampling, report)
         return responses
 
     def _generate_batch(
-        self, prompts: Sequence[Sequence[int]], samples: int, sampling: Sampling, places: Int[Tensor, " b"], rows: int
+        self, rows: Sequence[tuple[Sequence[int], int]], sampling: Sampling, finished: Finished | None
     ) -> list[Response]:
-        generator = torch.Generator().manual_seed(sampling.seed)
-        tokens: list[list[int]] = [[] for _ in places]
-        log_probs: list[list[float]] = [[] for _ in places]
-        ended = [False] * len(places)
-        live = torch.arange(len(places))  # rows of the batch that go on
+        uniform = _uniform([seed for _, seed in rows], sampling)
+        tokens: list[list[int]] = [[] for _ in rows]
+        log_probs: list[list[float]] = [[] for _ in rows]
+        responses: list[Response | None] = [None] * len(rows)
+        live = torch.arange(len(rows))  # rows of the batch that go on
 
-        asked, prompt_of = torch.unique(places // samples, return_inverse=True)
-        input_ids, mask = self._left_padded([prompts[i] for i in asked])
+        prompts = list(dict.fromkeys(tuple(prompt) for prompt, _ in rows))
+        places = {prompt: place for place, prompt in enumerate(prompts)}
+        prompt_of = torch.tensor([places[tuple(prompt)] for prompt, _ in rows])
+        input_ids, mask = self._left_padded(prompts)
         cache = DynamicCache(config=self.model.config)
         logits = self._forward(input_ids, mask, cache)[prompt_of]
         cache.batch_select_indices(prompt_of)
         mask = mask[prompt_of]
         for step in range(sampling.max_new_tokens):
-            # One number a response of the whole call, so that cutting it into batches changes nothing.
-            uniform = torch.rand(rows, generator=generator, dtype=torch.float64)[places[live]]
-            chosen, chosen_log_probs = choose_tokens(logits, uniform, sampling)
+            chosen, chosen_log_probs = choose_tokens(logits, uniform[live, step], sampling)
             is_end = torch.isin(chosen, self.end_token_ids)
             for row, token, log_prob, end in zip(
                 live.tolist(), chosen.tolist(), chosen_log_probs.tolist(), is_end.tolist(), strict=True
             ):
                 tokens[row].append(token)
                 log_probs[row].append(log_prob)
-                ended[row] = end
+                if end or step + 1 == sampling.max_new_tokens:
+                    responses[row] = Response(tokens[row], log_probs[row], truncated=not end)
+                    if finished:
+                        finished(row, responses[row])
             if step + 1 == sampling.max_new_tokens:
                 break
             if is_end.any():
@@ -69,7 +79,7 @@ class TransformersEngine:
                 cache.batch_select_indices(going_on)
             mask = torch.cat([mask, mask.new_ones(len(live), 1)], dim=1)
             logits = self._forward(chosen[:, None], mask, cache)
-        return [Response(t, p, truncated=not e) for t, p, e in zip(tokens, log_probs, ended, strict=True)]
+        return responses
 
     def _forward(
         self, input_ids: Int[Tensor, "b new"], mask: Int[Tensor, "b all"], cache: DynamicCache
@@ -93,6 +103,18 @@ class TransformersEngine:
             input_ids[row, width - len(prompt) :] = torch.tensor(prompt)
             mask[row, width - len(prompt) :] = 1
         return input_ids, mask
+
+
+def _uniform(seeds: Sequence[int], sampling: Sampling) -> Float[Tensor, "b max_new_tokens"]:
+    """Each response's own random numbers, so that neither its neighbours nor the cut into batches matters to it."""
+    if sampling.temperature == 0:
+        return torch.zeros(len(seeds), 1, dtype=torch.float64).expand(-1, sampling.max_new_tokens)
+    generator = torch.Generator()
+    rows = [
+        torch.rand(sampling.max_new_tokens, generator=generator.manual_seed(seed), dtype=torch.float64)
+        for seed in seeds
+    ]
+    return torch.stack(rows)
 
 
 def choose_tokens(

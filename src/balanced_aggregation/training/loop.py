@@ -15,12 +15,14 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from balanced_aggregation.advantages import group_advantages
 from balanced_aggregation.aggregation import Rule
+from balanced_aggregation.checkpoints import checkpoint_folder
 from balanced_aggregation.config import Training
 from balanced_aggregation.diagnostics import length_statistics, sign_mass
 from balanced_aggregation.errors import UserError
 from balanced_aggregation.files import read_json, remove, write_json
 from balanced_aggregation.models import end_token_ids, save_model
-from balanced_aggregation.rewards import Outcome, Verdict, verify_texts
+from balanced_aggregation.rewards import Outcome, Verdict, VerifierPool
+from balanced_aggregation.rewards.responses import ResponseVerifier
 from balanced_aggregation.rollout import Response, RolloutEngine, Sampling
 from balanced_aggregation.rollout.transformers_engine import TransformersEngine
 from balanced_aggregation.seeding import derive_seed, seed_generators
@@ -35,6 +37,8 @@ from balanced_aggregation.training.update import (
     learning_rate,
     zero_gradients,
 )
+
+_GAVE_UP = (Outcome.TIMEOUT, Outcome.CRASH, Outcome.UNREADABLE)
 
 
 class Observer(Protocol):
@@ -67,15 +71,26 @@ class Trainer:
         task: Task,
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
+        verifiers: VerifierPool,
         reference: PreTrainedModel | None = None,
         engine: RolloutEngine | None = None,
     ):
-        """Args: the task, the initial policy (updated in place), the reference of the KL, the engine that samples."""
+        """Prepare the first step.
+
+        Args:
+            task: what is trained.
+            model: the initial policy, updated in place.
+            tokenizer: of the model.
+            verifiers: judge responses while others are still being sampled.
+            reference: the model that the KL is measured to.
+            engine: samples; by default from ``model`` itself.
+        """
         settings = task.settings
         if settings.kl_coefficient and reference is None:
             raise ValueError("a KL coefficient needs a reference model")
         self.task, self.settings = task, settings
         self.model, self.tokenizer, self.reference = model, tokenizer, reference
+        self.verifiers = verifiers
         self.engine = engine or TransformersEngine(
             model, end_token_ids(model, tokenizer), tokenizer.pad_token_id, settings.rollout_batch_size
         )
@@ -90,9 +105,10 @@ class Trainer:
         self.progress.step += 1
         rows = self.task.problems.iloc[self.sampler.next()]
         prompts = [self.tokenizer.encode(p, add_special_tokens=False) for p in rows["prompt"]]
-        responses = self._sample(prompts)
+        verification = ResponseVerifier(self.verifiers, self.tokenizer, rows, self.settings.group_size)
+        responses = self._sample(prompts, verification)
         sampled = time.perf_counter()
-        verdicts = verify_responses(self.tokenizer, responses, rows, self.settings.group_size)
+        verdicts = verification.verdicts()
         verified = time.perf_counter()
         batch, rewards = self._batch(prompts, responses, verdicts)
         updates = self._update(batch, [torch.tensor(r.log_probs) for r in responses])
@@ -106,19 +122,18 @@ class Trainer:
         timing = {
             "step": self.progress.step,
             "rollout_seconds": sampled - started,
-            "verify_seconds": verified - sampled,
+            "verify_seconds": verified - sampled,  # what was not done by the end of the rollout
             "update_seconds": ended - verified,
             "tokens_per_second": tokens / (ended - started),
         }
         return metrics, timing
 
-    def _sample(self, prompts: Sequence[Sequence[int]]) -> list[Response]:
-        sampling = Sampling(
-            temperature=self.settings.temperature,
-            max_new_tokens=self.settings.max_new_tokens,
-            seed=derive_seed(self.task.seed, "rollout", self.progress.step),
-        )
-        return self.engine.generate(prompts, self.settings.group_size, sampling)
+    def _sample(self, prompts: Sequence[Sequence[int]], verification: ResponseVerifier) -> list[Response]:
+        sampling = Sampling(temperature=self.settings.temperature, max_new_tokens=self.settings.max_new_tokens)
+        purpose = (self.task.seed, "rollout", self.progress.step)
+        group = range(self.settings.group_size)
+        seeds = [[derive_seed(*purpose, prompt, k) for k in group] for prompt in range(len(prompts))]
+        return self.engine.generate(prompts, seeds, sampling, verification.begin)
 
     def _batch(
         self, prompts: Sequence[Sequence[int]], responses: Sequence[Response], verdicts: Sequence[Verdict]
@@ -195,7 +210,7 @@ class Trainer:
             "truncated": sum(r.truncated for r in responses) / count,
             "entropy": -sum(sum(r.log_probs) for r in responses) / sampled,  # estimated by the sampled tokens
             "no_answer": sum(v.outcome is Outcome.NO_ANSWER for v in verdicts) / count,
-            "verifier_gave_up": sum(v.outcome in (Outcome.TIMEOUT, Outcome.UNREADABLE) for v in verdicts) / count,
+            "verifier_gave_up": sum(v.outcome in _GAVE_UP for v in verdicts) / count,
         }
         for name, rule in self.task.rules.items():
             mass = sign_mass(rule(batch.lengths, batch.advantages, batch.group_ids), batch.lengths, batch.advantages)
@@ -203,18 +218,6 @@ class Trainer:
             if name == self.task.rule:
                 description["positive_mass"], description["negative_mass"] = mass["positive"], mass["negative"]
         return description
-
-
-def response_texts(tokenizer: PreTrainedTokenizerBase, responses: Sequence[Response]) -> list[str]:
-    """The responses as text, without the token that ends them; special tokens inside stay, so that they are seen."""
-    return tokenizer.batch_decode([r.token_ids if r.truncated else r.token_ids[:-1] for r in responses])
-
-
-def verify_responses(
-    tokenizer: PreTrainedTokenizerBase, responses: Sequence[Response], problems: pd.DataFrame, samples: int
-) -> list[Verdict]:
-    """Verdict on each response, see `rewards.verify_texts`."""
-    return verify_texts(response_texts(tokenizer, responses), problems, samples)
 
 
 def run_training(trainer: Trainer, folder: Path, fingerprint: dict[str, Any], observers: Sequence[Observer]) -> Path:
@@ -258,11 +261,6 @@ def run_training(trainer: Trainer, folder: Path, fingerprint: dict[str, Any], ob
         journal.close()
     lock.close()
     return state
-
-
-def checkpoint_folder(run: Path, step: int) -> Path:
-    """Where a run keeps the model of an evaluated step."""
-    return run / "checkpoints" / f"step_{step:06d}"
 
 
 def _lock(folder: Path) -> IO[str]:

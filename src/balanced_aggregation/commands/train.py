@@ -1,22 +1,24 @@
-"""The two stages that run on every rule, seed and checkpoint: put together from the parts of the package."""
-
-import sys
-from pathlib import Path
+"""The stage of training: put together from the parts of the package."""
 
 from balanced_aggregation.aggregation import RULES, Rule
+from balanced_aggregation.checkpoints import checkpoint_folder
 from balanced_aggregation.config import TRAIN, RuleChoice, Study
 from balanced_aggregation.data import read_problems
 from balanced_aggregation.errors import UserError
-from balanced_aggregation.evaluation.evaluate import evaluate_model
-from balanced_aggregation.files import atomic_path, read_json, write_json, write_text
+from balanced_aggregation.files import read_json, write_json, write_text
 from balanced_aggregation.layout import Layout
 from balanced_aggregation.models import load_model
-from balanced_aggregation.provenance import git_commit, training_fingerprint, weights_digest
+from balanced_aggregation.provenance import (
+    git_commit,
+    training_fingerprint,
+    weights_digest,
+)
+from balanced_aggregation.rewards import VerifierPool
 from balanced_aggregation.rule_loading import bind_rule
 from balanced_aggregation.seeding import make_deterministic
 from balanced_aggregation.tracking import RunTracker
 from balanced_aggregation.training.journal import read_journal
-from balanced_aggregation.training.loop import Task, Trainer, checkpoint_folder, run_training
+from balanced_aggregation.training.loop import Task, Trainer, run_training
 from balanced_aggregation.training.progress import create_progress
 
 ALWAYS_DIAGNOSED = ("token", "sequence", "balanced")
@@ -47,9 +49,10 @@ def train(study: Study, layout: Layout, rule_name: str, seed: int) -> None:
     observers = [create_progress(f"{rule.name} seed {seed}", study.training.steps)]
     place = read_json(layout.tracking) if study.tracking.enabled and layout.tracking.exists() else None
     tracker = RunTracker(place, rule.name, seed, fingerprint, _parameters(study, layout, rule)) if place else None
-    trainer = Trainer(task, model, tokenizer, reference)
     try:
-        state = run_training(trainer, folder, fingerprint, observers + [tracker] * bool(tracker))
+        with VerifierPool(study.verifiers) as verifiers:
+            trainer = Trainer(task, model, tokenizer, verifiers, reference)
+            state = run_training(trainer, folder, fingerprint, observers + [tracker] * bool(tracker))
     except BaseException as error:
         if tracker:
             tracker.give_up(error)
@@ -72,26 +75,6 @@ def train(study: Study, layout: Layout, rule_name: str, seed: int) -> None:
             "commit": git_commit(),
         },
     )
-
-
-def evaluate(study: Study, layout: Layout, model_folder: Path, output: Path, label: str) -> None:
-    """Write the responses of a model to every benchmark, with their verdicts.
-
-    Raises:
-        UserError: the model or a benchmark is missing.
-    """
-    make_deterministic(study.threads)
-    model, tokenizer = load_model(model_folder)
-    benchmarks = {b.name: read_problems(layout.benchmark(b.name)) for b in study.data.benchmarks}
-    try:
-        responses = evaluate_model(model, tokenizer, benchmarks, study.evaluation)
-    except FloatingPointError as error:
-        raise UserError(f"{model_folder}: cannot be evaluated: {error}") from error
-    with atomic_path(output) as temporary:
-        responses.to_parquet(temporary, index=False)
-    sampled = responses[responses["decoding"] == "sampled"]
-    scores = sampled.groupby("benchmark", sort=False)["correct"].mean()
-    print(f"{label:<24} " + "  ".join(f"{name} {score:.3f}" for name, score in scores.items()), file=sys.stderr)
 
 
 def _rules(study: Study, rule: RuleChoice) -> dict[str, Rule]:

@@ -1,0 +1,43 @@
+"""The stage that samples responses of a checkpoint to a benchmark."""
+
+import sys
+
+from balanced_aggregation.checkpoints import Checkpoint
+from balanced_aggregation.config import Study
+from balanced_aggregation.data import read_problems
+from balanced_aggregation.errors import UserError
+from balanced_aggregation.evaluation.generate import generate_responses
+from balanced_aggregation.files import read_json
+from balanced_aggregation.layout import Layout
+from balanced_aggregation.models import end_token_ids, load_model
+from balanced_aggregation.provenance import response_settings, source_digest, versions, weights_digest
+from balanced_aggregation.rollout.transformers_engine import TransformersEngine
+from balanced_aggregation.seeding import derive_seed, make_deterministic
+
+
+def generate(study: Study, layout: Layout, checkpoint: Checkpoint, benchmark: str) -> None:
+    """Write the responses of a checkpoint to one benchmark; goes on where it was cut off.
+
+    Raises:
+        UserError: the model or the benchmark is missing, or the model's probabilities are not numbers.
+    """
+    decoding, path = study.decoding(benchmark), layout.responses(checkpoint.name, benchmark)
+    problems = read_problems(layout.benchmark(benchmark))
+    make_deterministic(study.threads)
+    folder = checkpoint.model(layout)
+    fingerprint = {
+        "model": weights_digest(folder),
+        "problems": read_json(layout.manifest(benchmark))["sha256"],
+        "settings": response_settings(study, benchmark),
+        "source": source_digest(),
+        "versions": versions(),
+    }
+    model, tokenizer = load_model(folder)
+    at_once = study.evaluation.batch_size
+    engine = TransformersEngine(model, end_token_ids(model, tokenizer), tokenizer.pad_token_id, at_once)
+    seed = derive_seed(study.evaluation.seed, "evaluation", benchmark)
+    try:
+        responses = generate_responses(engine, tokenizer, problems, decoding, seed, at_once, path, fingerprint)
+    except FloatingPointError as error:
+        raise UserError(f"{folder}: cannot be evaluated: {error}") from error
+    print(f"{checkpoint.name}, {benchmark}: {len(responses)} responses to {len(problems)} problems", file=sys.stderr)

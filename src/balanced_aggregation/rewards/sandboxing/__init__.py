@@ -1,1 +1,1 @@
-"""The parts of the sandbox: what is refused (`seccomp`, `landlock`), who refuses it (`child`) and who watches (`parent`)."""
+"""The sandbox: what is refused (`seccomp`, `landlock`), who refuses it (`child`), who watches (`parent`, `watch`)."""

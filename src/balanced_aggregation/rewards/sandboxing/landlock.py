@@ -57,10 +57,9 @@ def reading_rules() -> Rules:
     """
     base = [Path(prefix, name) for prefix in {sys.base_prefix, sys.base_exec_prefix} for name in ("lib", "lib64")]
     standard = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
-    packages = [folder for name in _PACKAGES for folder in _package(name)]
+    packages = [Path(folder) for name in package_folders().values() for folder in (name, f"{name}.libs")]
     folders = [Path(folder) for folder in _SYSTEM_FOLDERS] + base + standard + packages
     rules = {str(folder.resolve()): _READ_FILE | _READ_DIR for folder in folders if folder.is_dir()}
-    rules |= {str(folder.resolve()): _READ_DIR for folder in package_folders() if str(folder.resolve()) not in rules}
     rules |= {file: _READ_FILE for file in _SYSTEM_FILES if Path(file).exists()}
     rules["/dev/null"] = _READ_FILE | _WRITE_FILE
     return list(rules.items())
@@ -77,17 +76,10 @@ def writing_rule(folder: str) -> tuple[str, int]:
 
 
 @functools.cache
-def package_folders() -> list[Path]:
-    """Folders from which the allowed packages are imported."""
-    return sorted({folder.parent for name in _PACKAGES for folder in _package(name)})
-
-
-def _package(name: str) -> list[Path]:
-    spec = importlib.util.find_spec(name)
-    if spec is None or not spec.submodule_search_locations:
-        return []
-    folder = Path(spec.submodule_search_locations[0])
-    return [path for path in (folder, folder.with_name(f"{name}.libs")) if path.is_dir()]
+def package_folders() -> dict[str, str]:
+    """Folders of the packages that a program may import besides the standard library."""
+    specs = [importlib.util.find_spec(name) for name in _PACKAGES]
+    return {spec.name: spec.submodule_search_locations[0] for spec in specs if spec}
 
 
 def _mask(counts: dict[int, int], version: int) -> int:

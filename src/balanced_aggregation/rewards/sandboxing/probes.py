@@ -64,7 +64,7 @@ def check_sandbox() -> None:
     allowed = _allowed()
     if allowed:
         raise InfrastructureError(f"the sandbox does not refuse {'; '.join(allowed)}")
-    small = Limits(cpu_seconds=1, wall_seconds=20, memory_bytes=512 * MIB, file_bytes=MIB, output_bytes=MIB)
+    small = Limits(cpu_seconds=0.3, wall_seconds=20, memory_bytes=512 * MIB, file_bytes=MIB, output_bytes=MIB)
     for source, ending in {
         "while True: pass": Ending.TIMEOUT,
         "x = bytearray(1 << 30)": Ending.MEMORY,

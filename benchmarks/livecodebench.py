@@ -54,30 +54,24 @@ def main():
         return run_program(*arguments)
 
     run_program, code.run_program = code.run_program, counted
-    code.judge_code(
-        "```\nprint(1)\n```", '{"tests": [{"input": "", "output": "1", "testtype": "stdin"}], "function": null}'
-    )
+    code.judge_code("```\n```", read_gold(problems[0]))  # the check of the sandbox is not what is measured
     runs.clear()
     started, used = time.perf_counter(), children_seconds() + time.process_time()
     with concurrent.futures.ThreadPoolExecutor(arguments.workers) as pool:
-        verdicts = list(
-            pool.map(lambda job: code.judge_code(f"```python\n{job[1]['code']}\n```", read_gold(job[0])), jobs)
-        )
+        verdicts = pool.map(lambda job: code.judge_code(f"```python\n{job[1]['code']}\n```", read_gold(job[0])), jobs)
+        judged = list(zip(jobs, verdicts, strict=True))
     seconds, used = time.perf_counter() - started, children_seconds() + time.process_time() - used
-    counts = collections.Counter(
-        (job[1]["graded"], verdict.outcome) for job, verdict in zip(jobs, verdicts, strict=True)
-    )
-    print(
-        f"{len(jobs)} programs, {len(problems)} problems\n{'verdict':<12} {'graded correct':>15} {'graded wrong':>15}"
-    )
+    counts = collections.Counter((submission["graded"], verdict.outcome) for (_, submission), verdict in judged)
+    print(f"{len(jobs)} programs, {len(problems)} problems")
+    print(f"{'verdict':<12} {'graded correct':>15} {'graded wrong':>15}")
     for outcome in Outcome:
         print(f"{outcome:<12} {counts[True, outcome]:>15} {counts[False, outcome]:>15}")
     tests = runs["tests"]
     print(
-        f"{tests} tests in {seconds:.1f} s with {arguments.workers} workers: {tests / seconds / arguments.workers:.1f} per "
-        f"second and worker; {tests / used:.1f} per CPU second"
+        f"{tests} tests in {seconds:.1f} s with {arguments.workers} workers: "
+        f"{tests / seconds / arguments.workers:.1f} per second and worker, {tests / used:.1f} per CPU second"
     )
-    for (problem, submission), verdict in zip(jobs, verdicts, strict=True):
+    for (problem, submission), verdict in judged:
         if submission["graded"] and not verdict.correct:
             print(f"graded correct, but {verdict.outcome}: {problem['question_id']} ({submission['model']})")
 

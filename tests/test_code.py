@@ -86,7 +86,11 @@ def test_the_first_failing_test_ends_the_run(monkeypatch):
     assert inputs == ["a", "b"]
 
 
-METHOD = "class Solution:\n    def total(self, values: List[int], start: int = 0) -> int:\n        return sum(values) + start"
+METHOD = """
+class Solution:
+    def total(self, values: List[int], start: int = 0) -> int:
+        return sum(values) + start
+"""
 
 
 @pytest.mark.parametrize(

@@ -57,10 +57,7 @@ def _limit(settings):
     with open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123 (pathlib takes milliseconds to import)
         file.write("1000")
     for name, value in settings["rlimits"].items():
-        kind = getattr(resource, name)
-        hard = resource.getrlimit(kind)[1]
-        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(kind, (value, value))
+        resource.setrlimit(getattr(resource, name), (value, value))
 
 
 def _isolate(settings):

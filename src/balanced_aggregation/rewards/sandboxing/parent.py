@@ -8,6 +8,7 @@ import marshal
 import math
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -134,7 +135,8 @@ def _isolation(folder: str, limits: Limits) -> dict[str, Any]:
             "RLIMIT_AS": limits.memory_bytes,
             "RLIMIT_FSIZE": limits.file_bytes,
             "RLIMIT_NOFILE": limits.open_files,
-            "RLIMIT_CORE": 1,  # unlike 0, it also keeps the kernel from starting a program that collects dumps
+            # Unlike 0, 1 also keeps the kernel from starting a program that collects dumps.
+            "RLIMIT_CORE": min(1, abs(resource.getrlimit(resource.RLIMIT_CORE)[1])),
         },
         "stack_bytes": limits.stack_bytes,
         "landlock_ruleset": landlock_ruleset(),

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -16,7 +17,8 @@ from balanced_aggregation.rewards.verdict import Outcome, Verdict
 
 _FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<ticks>`{3,})[ \t]*(?P<language>[^`\s]*)[^`]*")
 _LANGUAGES = ("", "python", "python3", "py")
-_BLANKS = re.compile(r"[ \t\r\f\v]+")
+_BLANKS = " \t\r\f\v\n"
+_TOKEN = re.compile(rf"\n|[^{_BLANKS}]+")
 # No superfluous zeros: "010" and "10" may be different answers, such as two strings of bits.
 _NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,6})?")
 
@@ -85,11 +87,8 @@ def same_output(output: str, expected: str) -> bool:
 
     Blanks do not count, nor do empty lines at the beginning and end. Numbers must be equal exactly.
     """
-    pairs = itertools.zip_longest(_lines(output), _lines(expected))
-    return all(
-        line is not None and other is not None and len(line) == len(other) and all(map(_same_token, line, other))
-        for line, other in pairs
-    )
+    pairs = itertools.zip_longest(_tokens(output), _tokens(expected), fillvalue="")
+    return all(_same_token(token, other) for token, other in pairs)
 
 
 def same_value(value: Any, expected: Any) -> bool:
@@ -179,10 +178,9 @@ def _read_test(test: dict[str, str], function: str | None) -> _Test:
     return _Test(stdin, expected, function)
 
 
-def _lines(text: str) -> list[list[str]]:
-    lines = [[token for token in _BLANKS.split(line) if token] for line in text.split("\n")]
-    filled = [place for place, line in enumerate(lines) if line]
-    return lines[filled[0] : filled[-1] + 1] if filled else []
+def _tokens(text: str) -> Iterator[str]:
+    """Tokens and line ends, one at a time: a program may write many more than anybody expects."""
+    return (found[0] for found in _TOKEN.finditer(text.strip(_BLANKS)))
 
 
 def _same_token(token: str, expected: str) -> bool:

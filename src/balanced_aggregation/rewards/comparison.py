@@ -25,7 +25,8 @@ from balanced_aggregation.rewards.units import Unit, conversion, split_unit
 _PERCENT = Fraction(1, 100)
 _CHAIN = Fraction(1, 100)
 _BASE = re.compile(r"\(?([\dA-Fa-f]+)\)?\s*_\s*\{?\s*(\d+)\s*\}?")
-_SUM_OF_NAMES = re.compile(r"(?:\s*[+-]?\s*\\?[a-zA-Z]+(?:_(?:\{\w+\}|\w))?)+")
+_NAME = r"\\?[a-zA-Z]+(?:_(?:\{\w+\}|\w))?"
+_SUM_OF_NAMES = re.compile(rf"-?\s*{_NAME}(?:\s*[+-]\s*{_NAME})*")
 _UNEVALUATED = re.compile(r"\\(?:lim|sum|prod|int|bmod|gcd|lcm|max|min|det)(?![a-zA-Z])")
 
 

@@ -231,6 +231,7 @@ def _bounded(bits: float) -> float:
     return bits
 
 
+@lru_cache(maxsize=4096)
 def _number(value: sympy.Expr) -> sympy.Expr | None:
     """The value to sixty digits; None if it isn't finite or cannot be evaluated."""
     if value.is_Rational:

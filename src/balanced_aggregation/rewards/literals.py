@@ -87,8 +87,9 @@ def agree(gold: Literal, answer: Literal, tolerance: float | None = None) -> boo
     """Whether two written numbers are the same one.
 
     Exactly the same, or nearer than ``tolerance`` (absolute, instead of what follows), or within `MEASURED` of a gold in e-notation. Beyond
-    that, a decimal fraction is only taken for the rounding of another number if it has so many digits that it can
-    hardly be a coincidence: four in the gold, six in the answer. So 0.333 is not 1/3, and 3.14 not π.
+    that, a decimal is only taken for the rounding of a fraction or root if it has so many digits that it can hardly be
+    a coincidence: four in the gold, six in the answer. So 0.333 is not 1/3, and 3.14 not π. Of two decimals, none is
+    taken for the rounding of the other.
     """
     difference = abs(gold.value - answer.value)
     if difference == 0:
@@ -97,27 +98,17 @@ def agree(gold: Literal, answer: Literal, tolerance: float | None = None) -> boo
         return difference <= Fraction(str(tolerance))
     if gold.measured:
         return difference <= MEASURED * abs(gold.value)
-    return rounded(gold, answer.value, answer.step, _DIGITS_OF_A_ROUNDED_GOLD) or rounded(
-        answer, gold.value, gold.step, _DIGITS_OF_A_ROUNDED_ANSWER
-    )
+    return _rounded(gold, answer, _DIGITS_OF_A_ROUNDED_GOLD) or _rounded(answer, gold, _DIGITS_OF_A_ROUNDED_ANSWER)
 
 
-def agree_with_irrational(gold: Literal, answer: Fraction, tolerance: float | None = None) -> bool:
-    """Like `agree`, for an answer that is no written number; ``answer`` is its value to very many digits."""
-    return agree(gold, Literal(answer), tolerance)
+def _rounded(coarse: Literal, exact: Literal, digits: int) -> bool:
+    """Whether ``coarse`` is a decimal of at least so many digits, and ``exact`` a fraction or root that it stands for.
 
-
-def rounded(coarse: Literal, value: Fraction, step: Fraction, digits: int) -> bool:
-    """Whether ``coarse`` is a decimal of at least so many digits that ``value``, given to ``step``, rounds to.
-
-    Cutting off counts as rounding, unless ``value`` is a decimal, too.
+    Cut off or rounded. Not if ``exact`` could have been written with as many places, or is a decimal itself.
     """
-    if not coarse.step or coarse.digits < digits or (step and step >= coarse.step):
+    if not coarse.step or coarse.digits < digits or exact.step or (exact.value / coarse.step).denominator == 1:
         return False
-    if (value / coarse.step).denominator == 1:
-        return False  # it could have been written exactly
-    difference = abs(coarse.value - value)
-    return difference <= coarse.step / 2 if step else difference < coarse.step
+    return abs(coarse.value - exact.value) < coarse.step
 
 
 def _decimal(found: re.Match) -> Literal:

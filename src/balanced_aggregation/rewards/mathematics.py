@@ -36,7 +36,7 @@ def judge_math(response: str, gold: str, tolerance: float | None = None) -> Verd
         return Verdict(Outcome.NO_ANSWER, None)
     extracted = extracted.strip()
     if not extracted:
-        return Verdict(Outcome.NOT_EQUAL, extracted)
+        return Verdict(Outcome.NO_ANSWER, extracted)
     if len(extracted) > LONGEST_ANSWER:
         return Verdict(Outcome.UNREADABLE, extracted)
     try:

@@ -17,6 +17,7 @@ _CHARACTERS = {
 
 # Applied in this order. What a rule leaves is what the next one sees.
 _RULES = [
+    (r"\s+", " "),
     (r"^(?!.*\\begin)(.*)$", lambda m: re.sub(r"\\\\(?=[a-zA-Z])", r"\\", m[0])),  # commands escaped twice
     (r"(?<!\\)\\[\[\]()]", ""),
     (r"(?<=\d)\s*(?:,\s*\\!|\{,\}(?:\\!)?|\\,)\s*(?=\d{3}(?!\d))", ""),  # thousands
@@ -49,9 +50,9 @@ _RULES = [
      r"\\text"),
     (r"\{\s*\\(?:rm|bf|it)\s+([^{}]*)\}", r"\\text{\1}"),
     (r"\\text\s*\{\s*([\d.,/\s+-]*)\s*\}", r"\1"),
-    (r"^\s*\\text\s*\{\s*(\(?[A-Z]\)?|[A-Z](?:\s*,\s*[A-Z])+)\s*\.?\}\s*$", r"\1"),
     (r"_\s*\\text\s*\{([^{}]*)\}", r"_{\1}"),
     (r"_\s*\\text\s*\{([^{}]*)\}", r"_{\1}"),
+    (r"\\text\s*\{\s*(-?\d[\d.,]*)\s+([a-zA-Z][a-zA-Z ]*)\}", r"\1\\text{\2}"),
     (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-zA-Z]))|\\(?:degree|textdegree)(?![a-zA-Z])", r"\\text{degree}"),
     (r"\\AA(?![a-zA-Z])", r"\\text{angstrom}"),
     (r"\\?%", r"\\text{percent}"),
@@ -61,7 +62,7 @@ _RULES = [
     (r"\\text\s*\{([^{}]*[a-zA-Z)])\s*,?\s+(?:and|or)\s*\}", r"\\text{\1},"),
     (r"(?<=[\d)}\]$])\s*[,;]?\s*(?:and|or)\s*(?=[\d(\\$-])", ","),
     (r"(?<![a-zA-Z]{2})(?<![\\{])\s*[,;]?\s(?:and|or)\s(?![a-zA-Z]*\})", ","),
-    (r"\\(?:lg|log)_\{?10\}?(?!\d)|\\lg(?![a-zA-Z])", r"\\log "),
+    (r"\\(?:lg|log)\s*_\s*(?:\{10\}|10(?!\d))|\\lg(?![a-zA-Z])", r"\\log "),
     (r"\\(?:ctg|cotan)(?![a-zA-Z])", r"\\cot "),
     (r"\\(?:tg)(?![a-zA-Z])", r"\\tan "),
     (r"\\infin(?![a-zA-Z])", r"\\infty "),

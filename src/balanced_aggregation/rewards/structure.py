@@ -81,9 +81,10 @@ _SIGNS = re.compile(r"\\(?:le|ge|ne|approx|in|to|subset|rightarrow|Rightarrow)(?
 _FLIPPED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le", "=": "=", r"\ne": r"\ne"}
 _CONDITION = re.compile(
     r"[a-zA-Z](?:\s*,\s*[a-zA-Z])*\s*\\in\s*\\?(?:mathbb\s*\{?\s*)?[ZNRQ]\}?(?:[_^]\{?[+*\d]?\}?)*"
-    r"|(?:\\text\s*\{)?\s*(?:where|for (?:all|any|every|each|some)|with|with each)\b.*"
+    r"|(?:\\text\s*\{)?\s*(?:where|for (?:all|any|every|each|some))\b.*"
 )
-_REMARK = re.compile(r"\\text\s*\{\s*(?:,\s*)?(?:where|for (?:all|any|every|each)|for)\b[^{}]*\}.*$|\\pmod.*$")
+_REMARK = re.compile(r"\\text\s*\{\s*(?:,\s*)?(?:where|for (?:all|any|every|each)|for)\b[^{}]*\}.*$|\\pmod\s*(?:\{[^{}]*\}|\w+)\s*$")
+_CHOICE = re.compile(r"\\text\s*\{\s*\(?([A-Z](?:\s*,\s*[A-Z])*)\)?\s*\.?\}")
 _MATRIX = re.compile(r"\\begin\s*\{([pbvBV]?matrix|array)\}(?:\s*\{[clr|]*\})?(.*)\\end\s*\{\1\}", re.DOTALL)
 _LETTER = r"(?:\\[a-zA-Z]+|[a-zA-Z])"
 _SUBSCRIPT = r"(?:\s*(?:_|\^\s*(?=\{?\s*\\?(?:prime|ast|\*)))\s*(?:\{(?:[^{}]|\{[^{}]*\})*\}|\\?[a-zA-Z]+|\d)|\s*')*"
@@ -126,6 +127,9 @@ def _item(text: str, depth: int) -> Node:
     if depth > _DEEPEST:
         raise Unreadable("nested too deeply")
     text = _REMARK.sub("", text).strip() or text.strip()
+    letter = _CHOICE.fullmatch(text)
+    if letter:
+        return _read(letter[1], depth + 1)
     label, colon, rest = text.partition(":")
     if colon and _LABEL.fullmatch(label.strip()) and rest.strip():
         return Named(key(label), _read(rest.strip(), depth + 1), ":")

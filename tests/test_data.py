@@ -87,9 +87,8 @@ def test_livecodebench_in_its_other_forms(tmp_path):
     assert "standard input" in plain["problem"][0] and "def add(self" in plain["problem"][1]
     public, _ = read_source(local("livecodebench", miniatures.livecodebench_public(tmp_path / "x"), rows=1))
     assert json.loads(public["gold"][0]) == {"tests": [miniatures.CODE_TESTS], "function": None}
-    with pytest.raises(
-        UserError, match=r"livecodebench: rows of .* private tests cannot be decoded: tests hold builtins.print"
-    ):
+    message = r"livecodebench: rows of .* private tests cannot be decoded: tests hold builtins.print"
+    with pytest.raises(UserError, match=message):
         read_source(local("livecodebench", miniatures.livecodebench(tmp_path / "e", "evil"), rows=2))
 
 
@@ -124,10 +123,9 @@ def test_files_that_do_not_fit_are_refused(tmp_path):
     rows = [{"problem": "p", "answer": None, "unique_id": "u"}]
     with pytest.raises(UserError, match=r"rows of .* do not have the form of HuggingFaceH4/MATH-500: None where text"):
         read_source(local("math-500", miniatures.write_lines(tmp_path / "n.jsonl", rows), rows=1))
-    bare = pd.DataFrame(
-        [{"prompt": [{"content": "What?", "role": "user"}], "reward_model": {"ground_truth": "1"}, "extra_info": {"index": "a"}}]
-    )  # fmt: skip
-    bare.to_parquet(tmp_path / "bare.parquet")
+    prompt = [{"content": "What?", "role": "user"}]
+    bare = {"prompt": [prompt], "reward_model": [{"ground_truth": "1"}], "extra_info": [{"index": "a"}]}
+    pd.DataFrame(bare).to_parquet(tmp_path / "bare.parquet")
     with pytest.raises(UserError, match=r"a prompt without the instruction around it: 'What\?'"):
         read_source(local("dapo-math-17k", tmp_path / "bare.parquet", rows=1))
 
@@ -367,55 +365,14 @@ def test_problems_of_benchmarks_are_found_and_taken_out(tmp_path, monkeypatch, c
         for name in ("train", "math-500"):
             prepare_statements(test, layout, name)
         table = report_contamination(test, layout)
-        assert table.to_dict("records") == [
-            {"benchmark": "math-500", "problems": 3, "exact": 1, "overlapping": 2, "train, exact": 1, "train, overlapping": 2}
-        ]  # fmt: skip
+        counts = {"exact": 1, "overlapping": 2, "train, exact": 1, "train, overlapping": 2}
+        assert table.to_dict("records") == [{"benchmark": "math-500", "problems": 3, **counts}]
         manifest = prepare_problems(test, layout, chat_tokenizer, "train")
         kept[remove] = read_problems(layout.train_problems)["id"].tolist()
         assert manifest.get("dropped_contaminated", 0) == 3 - len(kept[remove])
     assert kept == {"none": ["same", "near", "other"], "exact": ["near", "other"], "overlapping": ["other"]}
     found = pd.read_parquet(layout.contamination)
     assert found[["benchmark_id", "train_id", "exact"]].values.tolist() == [["u0", "same", True], ["u1", "near", False]]
-    # All 8-grams of the benchmark's problem are shared but the two that reach into "the product".
-    words = len(
-        [
-            "let",
-            "one",
-            "two",
-            "three",
-            "four",
-            "five",
-            "six",
-            "seven",
-            "eight",
-            "nine",
-            "ten",
-            "be",
-            "numbers",
-            "what",
-            "is",
-            "the",
-            "product",
-        ]
-    )
-    shared = len(
-        [
-            "let",
-            "one",
-            "two",
-            "three",
-            "four",
-            "five",
-            "six",
-            "seven",
-            "eight",
-            "nine",
-            "ten",
-            "be",
-            "numbers",
-            "what",
-            "is",
-        ]
-    )
-    assert found["overlap"].tolist() == pytest.approx([1.0, (shared - 7) / (words - 7)])
+    # The benchmark's second problem has 17 words, so 10 8-grams; the first 15 words, 8 8-grams, are shared.
+    assert found["overlap"].tolist() == pytest.approx([1.0, 8 / 10])
     assert "at least 50% of the benchmark problem's 8-grams" in layout.contamination_table.read_text()

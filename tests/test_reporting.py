@@ -45,18 +45,8 @@ def make_results(study):
                 for benchmark, value in zip("ab", LAST[rule.name][seed], strict=True):
                     value = 0.2 if shift is None else value + shift
                     for metric in ("avg@4", "greedy_accuracy", "pass@4", "response_length", "truncated"):
-                        rows.append(
-                            {
-                                **key,
-                                "step": step,
-                                "benchmark": benchmark,
-                                "metric": metric,
-                                "value": value,
-                                "standard_error": 0.1,
-                                "n": 9,
-                                "samples": 4,
-                            }  # fmt: skip
-                        )
+                        values = {"value": value, "standard_error": 0.1, "n": 9, "samples": 4}
+                        rows.append({**key, "step": step, "benchmark": benchmark, "metric": metric, **values})
             names = ("reward", "response_length_positive", "response_length_negative", "length_variation", "length_gap",
                      "zero_variance_groups", "truncated", "positive_share/token", "positive_share/sequence",
                      "positive_share/balanced")  # fmt: skip

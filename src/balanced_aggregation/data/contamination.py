@@ -27,8 +27,8 @@ _FRACTIONS = re.compile(r"\\[dt]frac")
 
 
 def normalise(problem: str) -> str:
-    """Letters and digits of a statement, in lower case, without figures and without LaTeX that changes only looks."""
-    return re.sub(r"[\W_]", "", _plain(problem))
+    """Letters, digits and signs of operations, in lower case, without figures and LaTeX that changes only looks."""
+    return re.sub(r"[^\w+\-*/=<>!]|_", "", _plain(problem))
 
 
 def words(problem: str) -> list[str]:

@@ -10,8 +10,13 @@ import sys
 from typing import Any
 
 from balanced_aggregation.errors import InfrastructureError
-from balanced_aggregation.rewards.math_worker import CPU_SECONDS
+from balanced_aggregation.rewards.extraction import answer_part, final_boxed
 from balanced_aggregation.rewards.verdict import Outcome, Verdict
+
+CPU_SECONDS = 5.0
+"""Time that one answer may take. Processor time, so that verdicts do not depend on how busy the machine is."""
+
+MEMORY_BYTES = 4 * 2**30
 
 _START_SECONDS = 300.0
 # A process that has not used up its processor time after so long is not computing: something else is wrong.
@@ -44,12 +49,12 @@ class MathProcess:
                     raise ValueError(reply["gold_error"])
                 return Verdict(Outcome(reply["outcome"]), reply["extracted"])
             if reply == -signal.SIGPROF:
-                return Verdict(Outcome.TIMEOUT, None)
+                return Verdict(Outcome.TIMEOUT, final_boxed(answer_part(response)))
             if reply is None and last:
                 raise InfrastructureError(
                     f"a verifier's process stood still for {_STALLED_SECONDS:.0f} s, twice, without computing"
                 )
-        return Verdict(Outcome.CRASH, None)
+        return Verdict(Outcome.CRASH, final_boxed(answer_part(response)))
 
     def retire(self) -> None:
         """End the process from another thread, for good: what it is judging fails."""
@@ -77,7 +82,8 @@ class MathProcess:
     def _start(self) -> None:
         if self._retired:
             raise InfrastructureError("a verifier was closed while it was judging")
-        command = [sys.executable, "-m", "balanced_aggregation.rewards.math_worker"]
+        limits = [str(CPU_SECONDS), str(MEMORY_BYTES)]
+        command = [sys.executable, "-m", "balanced_aggregation.rewards.math_worker", *limits]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         try:
             self._process = subprocess.Popen(

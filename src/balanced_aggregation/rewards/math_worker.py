@@ -6,17 +6,12 @@ import resource
 import signal
 import sys
 
-CPU_SECONDS = 5.0
-"""Time that one answer may take. Processor time, so that verdicts do not depend on how busy the machine is."""
 
-MEMORY_BYTES = 4 * 2**30
-
-
-def main() -> None:
-    """Answer requests until standard input ends."""
+def main(cpu_seconds: float, memory_bytes: int) -> None:
+    """Answer requests until standard input ends; processor time is that of one answer."""
     replies = os.fdopen(os.dup(1), "w", encoding="ascii")
     os.dup2(2, 1)  # what a library prints must not be taken for a reply
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # The kernel kills: a handler in Python would wait for the end of a computation in C.
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
@@ -25,7 +20,7 @@ def main() -> None:
 
     for line in sys.stdin:
         request = json.loads(line)
-        signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
         try:
             verdict = judge_math(request["response"], request["gold"], request["tolerance"])
             reply = {"outcome": verdict.outcome, "extracted": verdict.extracted}
@@ -38,4 +33,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(float(sys.argv[1]), int(sys.argv[2]))

@@ -83,7 +83,9 @@ _CONDITION = re.compile(
     r"[a-zA-Z](?:\s*,\s*[a-zA-Z])*\s*\\in\s*\\?(?:mathbb\s*\{?\s*)?[ZNRQ]\}?(?:[_^]\{?[+*\d]?\}?)*"
     r"|(?:\\text\s*\{)?\s*(?:where|for (?:all|any|every|each|some))\b.*"
 )
-_REMARK = re.compile(r"\\text\s*\{\s*(?:,\s*)?(?:where|for (?:all|any|every|each)|for)\b[^{}]*\}.*$|\\pmod\s*(?:\{[^{}]*\}|\w+)\s*$")
+_REMARK = re.compile(
+    r"\\text\s*\{\s*(?:,\s*)?(?:where|for (?:all|any|every|each)|for)\b[^{}]*\}.*$|\\pmod\s*(?:\{[^{}]*\}|\w+)\s*$"
+)
 _CHOICE = re.compile(r"\\text\s*\{\s*\(?([A-Z](?:\s*,\s*[A-Z])*)\)?\s*\.?\}")
 _MATRIX = re.compile(r"\\begin\s*\{([pbvBV]?matrix|array)\}(?:\s*\{[clr|]*\})?(.*)\\end\s*\{\1\}", re.DOTALL)
 _LETTER = r"(?:\\[a-zA-Z]+|[a-zA-Z])"

@@ -62,7 +62,7 @@ def test_the_six_benchmarks_in_the_forms_of_their_copies(tmp_path):
     for benchmark in miniatures.write_benchmarks(tmp_path):
         problems, origin = read_source(SourceData(**benchmark))
         golds[benchmark["kind"]] = problems["gold"].tolist()
-        assert origin["rows"] == benchmark["rows"] == len(problems)
+        assert origin["in"] == benchmark["rows"] == len(problems)
         assert problems["id"].is_unique and problems["problem"].str.len().gt(0).all()
         if benchmark["kind"] == "olympiadbench":
             assert problems["tolerance"].fillna(0).tolist() == [0, 0, 0, 0.1]
@@ -203,7 +203,7 @@ def test_training_statements_are_unwrapped_and_what_cannot_be_learned_from_is_dr
     ]
     counts = {key: value for key, value in manifest.items() if isinstance(value, int)}
     assert counts == {
-        "rows": 6, "dropped_conflicting_golds": 2, "dropped_duplicates": 1, "dropped_unmatchable_gold": 1, "out": 2,
+        "in": 6, "dropped_conflicting_golds": 2, "dropped_duplicates": 1, "dropped_unmatchable_gold": 1, "out": 2,
     }  # fmt: skip
     assert manifest["files_sha256"] == [hashlib.sha256(path.read_bytes()).hexdigest()]
     assert manifest["licence"] == "Apache-2.0" and "2503.14476" in manifest["citation"]
@@ -247,7 +247,7 @@ def test_prepared_problems(tmp_path, monkeypatch, chat_tokenizer):
         prepare_statements(test, layout, name)
     manifest = prepare_problems(test, layout, chat_tokenizer, "train")
     assert manifest | {"sha256": ""} == {
-        "kind": "dapo-math-17k", "in": 21, "dropped_too_long": 1, "dropped_by_limit": 12, "problems": 8, "sha256": "",
+        "kind": "dapo-math-17k", "in": 21, "dropped_too_long": 1, "dropped_by_limit": 12, "out": 8, "sha256": "",
     }  # fmt: skip
     assert read_json(layout.manifest("train")) == manifest
     problems = read_problems(layout.train_problems)
@@ -261,7 +261,7 @@ def test_prepared_problems(tmp_path, monkeypatch, chat_tokenizer):
     assert benchmark["prompt"].tolist() == [f"<user>Q: What is ${i}+1$?<assistant>" for i in range(3)]
     assert benchmark["gold"].tolist() == ["1", "2", "3"]
     assert prepare_problems(test, layout, chat_tokenizer, "train") == manifest
-    assert prepare_problems(test, layout, chat_tokenizer, "arithmetic")["problems"] == 5
+    assert prepare_problems(test, layout, chat_tokenizer, "arithmetic")["out"] == 5
     with pytest.raises(UserError, match="--name nothing: not a dataset of study 'test'; allowed: train, math-500, ar"):
         prepare_problems(test, layout, chat_tokenizer, "nothing")
 

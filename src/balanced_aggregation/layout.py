@@ -18,6 +18,7 @@ class Layout:
         self.problems = self.root / "data"
         self.train_problems = self.problems / f"{TRAIN}.parquet"
         self.contamination = self.problems / "contamination.parquet"
+        self.contamination_counts = self.problems / "contamination.json"
         self.contamination_table = self.problems / "contamination.md"
         self.tracking = self.root / "tracking.json"
         self.tracked = self.root / "tracked.json"

@@ -85,7 +85,9 @@ class Plan(Layout):
         # What a training set shares with benchmarks is of interest where both are public.
         public = public_benchmarks(study)
         self.statements_compared = [self.statements(name) for name in [TRAIN, *public]] if public else []
-        self.contamination_files = [self.contamination, self.contamination_table] if public else []
+        self.contamination_files = (
+            [self.contamination, self.contamination_counts, self.contamination_table] if public else []
+        )
         self.removed_from_training = [self.contamination] if removes_contamination(study) else []
         names = [*tables.TABLES, tables.LIGHTEVAL_TABLE] if study.evaluation.lighteval else tables.TABLES
         self.table_files = [self.tables / f"{name}.{end}" for name in names for end in tables.SUFFIXES]

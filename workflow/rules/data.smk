@@ -25,6 +25,7 @@ rule contamination:
         plan.statements_compared,
     output:
         plan.contamination,
+        plan.contamination_counts,
         plan.contamination_table,
     log:
         plan.log("contamination"),

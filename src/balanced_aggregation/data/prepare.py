@@ -70,7 +70,10 @@ def report_contamination(study: Study, layout: Layout) -> pd.DataFrame:
     found = overlaps(read_statements(layout.statements(TRAIN)), benchmarks, settings.ngram, settings.overlap)
     with atomic_path(layout.contamination) as temporary:
         found.to_parquet(temporary, index=False)
-    table = summarise(found, {name: len(frame) for name, frame in benchmarks.items()})
+    sizes = {name: len(frame) for name, frame in benchmarks.items()}
+    manifest = {"in": sizes, "out": len(found), "sha256": digest(layout.contamination)}
+    write_json(layout.contamination_counts, manifest)
+    table = summarise(found, sizes)
     title = (
         f"Problems of the benchmarks that are among the statements of {study.data.train.name}. Exact: equal but for "
         f"the writing; overlapping: at least {settings.overlap:.0%} of the benchmark problem's {settings.ngram}-grams "
@@ -107,7 +110,7 @@ def prepare_problems(study: Study, layout: Layout, tokenizer: PreTrainedTokenize
             frame = _limited(study, data, frame, name, counts)
     path = layout.train_problems if name == TRAIN else layout.benchmark(name)
     _write(PROBLEMS, frame, path, name)
-    manifest = {"kind": data.kind, **counts, "problems": len(frame), "sha256": digest(path)}
+    manifest = {"kind": data.kind, **counts, "out": len(frame), "sha256": digest(path)}
     write_json(layout.manifest(name), manifest)
     return manifest
 

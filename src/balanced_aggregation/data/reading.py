@@ -17,7 +17,7 @@ def read_source(data: SourceData) -> tuple[pd.DataFrame, dict[str, object]]:
     """All rows of a dataset as ``id``, ``problem``, ``gold``, ``tolerance``.
 
     Returns:
-        the frame, and what it was made from: repository, revision, digests of the files, licence, citation, rows.
+        the frame, and what it was made from: repository, revision, digests of the files, licence, citation, number of rows.
 
     Raises:
         UserError: a file is missing, cannot be read, has another digest, form or number of rows than it should, or
@@ -52,7 +52,7 @@ def read_source(data: SourceData) -> tuple[pd.DataFrame, dict[str, object]]:
         "files_sha256": digests,
         "licence": source.licence,
         "citation": source.citation,
-        "rows": len(frame),
+        "in": len(frame),
     }
     return problems, origin
 

@@ -42,7 +42,7 @@ def judge_math(response: str, gold: str, tolerance: float | None = None) -> Verd
     if not extracted:
         return Verdict(Outcome.NO_ANSWER, extracted)
     if len(extracted) > LONGEST_ANSWER:
-        return Verdict(Outcome.UNREADABLE, extracted)
+        return Verdict(Outcome.UNREADABLE, extracted[:LONGEST_ANSWER])
     try:
         answers = read(tidy(extracted))
         equal = any(comparison.equal(one, other, tolerance) for one in expected for other in answers)

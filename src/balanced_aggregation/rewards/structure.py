@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from balanced_aggregation.rewards.names import LABEL, SYMBOL, closing_place, is_name, is_number, split, top_level
 from balanced_aggregation.rewards.nodes import Group, Leaf, Matrix, Named, Node, Relation, Several, Union
-from balanced_aggregation.rewards.notation import key
+from balanced_aggregation.rewards.notation import balanced, key
 
 LARGEST_LIST = 64
 _DEEPEST = 12
@@ -31,10 +31,9 @@ _REMARK = re.compile(
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _NO_THOUSANDS = re.compile(r",(?!\s|\d{3}(?!\d))|[(\[{]")
 _CHOICE = re.compile(r"\\text\s*\{\s*\(?([A-Z](?:\s*,\s*[A-Z])*)\)?\s*\.?\}")
-_SENTENCE = re.compile(
-    r"(?:\\text\s*\{\s*)?The (?:[a-z]+ ){1,3}(?:is|are|equals)\b:?\s*\}?\s*"
-    r"((?:\\(?:frac|sqrt|pi|cdot)(?![a-z])|\\text\{[a-z ]+\}|[^a-z}\\]|\}(?!$)){1,80}(?:\s[a-z]+|\})?)\}?"
-)
+_SENTENCE = re.compile(r"(?:\\text\s*\{\s*)?The (?:[a-z]+ ){1,3}(?:is|are|equals)\b:?\s*\}?\s*(?P<value>.{1,80})")
+_WORD = re.compile(r"[a-z]{2,}")
+_NO_WORD = re.compile(r"\\text\{[a-z ]+\}|\\[a-z]+|\s[a-z]+$")
 _MATRIX = re.compile(r"\\begin\s*\{([pbvBV]?matrix|array)\}(?:\s*\{[clr|]*\})?(.*)\\end\s*\{\1\}", re.DOTALL)
 
 
@@ -73,9 +72,14 @@ def _item(text: str, depth: int) -> Node:
     if depth > _DEEPEST:
         raise Unreadable("nested too deeply")
     text = _REMARK.sub("", text).strip() or text.strip()
-    wrapped = _CHOICE.fullmatch(text) or _SENTENCE.fullmatch(text)
-    if wrapped and wrapped[1].strip():
-        return _read(wrapped[1].strip(), depth + 1)
+    letter = _CHOICE.fullmatch(text)
+    if letter:
+        return _read(letter[1], depth + 1)
+    sentence = _SENTENCE.fullmatch(text)
+    if sentence:
+        value = sentence["value"].removesuffix("" if balanced(sentence["value"]) else "}").strip(" .")
+        if value and not _WORD.search(_NO_WORD.sub("", value)):
+            return _read(value, depth + 1)
     label, colon, rest = text.partition(":")
     if colon and LABEL.fullmatch(label.strip()) and rest.strip():
         return Named(key(label), _read(rest.strip(), depth + 1), ":")

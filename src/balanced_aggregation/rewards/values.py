@@ -12,7 +12,7 @@ from balanced_aggregation.rewards.notation import key
 from balanced_aggregation.rewards.units import Unit, conversion, split_unit
 
 _PERCENT = Fraction(1, 100)
-_BASE = re.compile(r"\(?([\dA-Fa-f]+)\)?\s*_\s*\{?\s*(\d+)\s*\}?")
+_BASE = re.compile(r"\(?(\d[\dA-Fa-f]*|[A-F][\dA-F]+)\)?\s*_\s*\{?\s*(\d+)\s*\}?")
 
 
 def words(text: str) -> str | None:

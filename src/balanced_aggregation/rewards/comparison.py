@@ -6,28 +6,18 @@ from fractions import Fraction
 
 import sympy
 
-from balanced_aggregation.rewards import expressions
-from balanced_aggregation.rewards.literals import Literal, agree, read_literal
+from balanced_aggregation.rewards.identity import exact_fraction, is_constant, proportional, same
+from balanced_aggregation.rewards.literals import read_literal
+from balanced_aggregation.rewards.names import function
+from balanced_aggregation.rewards.nodes import Group, Leaf, Matrix, Named, Node, Relation, Several, Union
 from balanced_aggregation.rewards.notation import key
-from balanced_aggregation.rewards.structure import (
-    Group,
-    Leaf,
-    Matrix,
-    Named,
-    Node,
-    Relation,
-    Several,
-    Union,
-    function,
-)
-from balanced_aggregation.rewards.units import Unit, conversion, split_unit
+from balanced_aggregation.rewards.units import split_unit
+from balanced_aggregation.rewards.values import formula, same_value, words
 
-_PERCENT = Fraction(1, 100)
 _CHAIN = Fraction(1, 100)
-_BASE = re.compile(r"\(?([\dA-Fa-f]+)\)?\s*_\s*\{?\s*(\d+)\s*\}?")
 _NAME = r"\\?[a-zA-Z]+(?:_(?:\{\w+\}|\w))?"
 _SUM_OF_NAMES = re.compile(rf"-?\s*{_NAME}(?:\s*[+-]\s*{_NAME})*")
-_UNEVALUATED = re.compile(r"\\(?:lim|sum|prod|int|bmod|gcd|lcm|max|min|det)(?![a-zA-Z])")
+_UNEVALUATED = re.compile(r"\\(?:lim|sum|prod|int|bmod|gcd|lcm|max|min|det|begin)(?![a-zA-Z])")
 
 
 def equal(gold: Node, answer: Node, tolerance: float | None = None) -> bool:
@@ -88,7 +78,7 @@ def equal(gold: Node, answer: Node, tolerance: float | None = None) -> bool:
         case (Leaf(), Relation(sign="=")):
             return _result(gold, answer, tolerance)
         case (Leaf(), Leaf()):
-            return _same_leaf(gold.text, answer.text, tolerance)
+            return same_value(gold.text, answer.text, tolerance)
     return False
 
 
@@ -101,7 +91,7 @@ def readable(node: Node) -> bool:
     match node:
         case Leaf(text):
             core = split_unit(text)[0]
-            return bool(words(text)) or _literal(core) is not None or _expression(core) is not None
+            return bool(words(text)) or read_literal(core) is not None or formula(core) is not None
         case Several(items) | Union(items) | Group(_, items, _):
             return all(map(readable, items))
         case Matrix(rows):
@@ -109,109 +99,16 @@ def readable(node: Node) -> bool:
         case Named():
             return readable(node.value)
         case Relation(left, _, right):
-            return _expression(left) is not None and _expression(right) is not None
+            return formula(left) is not None and formula(right) is not None
     return False
-
-
-def words(text: str) -> str | None:
-    r"""The words of a text answer, such as ``\text{Evelyn}`` or ``even``, in lower case; None for formulas."""
-    bare = re.sub(r"\\(?:text|mathrm|textbf)\s*\{([^{}]*)\}", r" \1 ", text)
-    if not re.search(r"[A-Za-z]{2,}", re.sub(r"\\[a-zA-Z]+", "", bare)) or re.search(r"[\\^_=+{}<>|]", bare):
-        return None
-    return " ".join(re.findall(r"[a-z\d'.-]+", bare.lower())).strip(".") or None
-
-
-def _same_leaf(gold: str, answer: str, tolerance: float | None) -> bool:
-    if key(gold) == key(answer):
-        return True
-    bases = _BASE.fullmatch(gold), _BASE.fullmatch(answer)
-    if any(bases):  # 66 in base 8 is 54, but who is asked for the one may not answer the other
-        return all(bases) and bases[0].groups() == bases[1].groups()
-    said = words(gold), words(answer)
-    if all(said) and said[0] == said[1]:
-        return True
-    gold_core, gold_unit = split_unit(gold)
-    answer_core, answer_unit = split_unit(answer)
-    factor = conversion(gold_unit, answer_unit)
-    if factor is None or not gold_core or not answer_core:
-        return False
-    return any(
-        _same_number(gold_core, gold_scale, answer_core, answer_scale * factor, tolerance)
-        for gold_scale, answer_scale in _percent_scales(gold_unit, answer_unit)
-    )
-
-
-def _percent_scales(gold: Unit | None, answer: Unit | None) -> list[tuple[Fraction, Fraction]]:
-    """12 % may be given as 12, or as 0.12."""
-    one = Fraction(1)
-    if gold and gold.percent and not answer:
-        return [(one, one), (_PERCENT, one)]
-    if answer and answer.percent and not gold:
-        return [(one, one), (one, _PERCENT)]
-    return [(one, one)]
-
-
-def _same_number(gold: str, gold_scale: Fraction, answer: str, answer_scale: Fraction, tolerance: float | None) -> bool:
-    """Compare single values, numbers or formulas, each multiplied with its scale."""
-    gold_literal, answer_literal = _gold_literal(gold), _literal(answer)
-    if gold_literal and answer_literal:
-        return agree(gold_literal.scaled(gold_scale), answer_literal.scaled(answer_scale), tolerance)
-    gold_value, answer_value = _gold_expression(gold), _expression(answer)
-    if gold_value is None or answer_value is None:
-        return False
-    gold_value, answer_value = _times(gold_value, gold_scale), _times(answer_value, answer_scale)
-    if expressions.same(gold_value, answer_value):
-        return True
-    if not expressions.is_constant(gold_value) or not expressions.is_constant(answer_value):
-        return False
-    gold_literal = gold_literal.scaled(gold_scale) if gold_literal else _as_literal(gold_value)
-    answer_literal = answer_literal.scaled(answer_scale) if answer_literal else _as_literal(answer_value)
-    return bool(gold_literal and answer_literal) and agree(gold_literal, answer_literal, tolerance)
-
-
-def _times(value: sympy.Expr, scale: Fraction) -> sympy.Expr:
-    return value if scale == 1 else value * sympy.Rational(scale.numerator, scale.denominator)
-
-
-def _as_literal(value: sympy.Expr) -> Literal | None:
-    number = expressions.exact_fraction(value)
-    return None if number is None else Literal(number)
-
-
-def _literal(text: str) -> Literal | None:
-    return read_literal(text)
-
-
-def _gold_literal(text: str) -> Literal | None:
-    try:
-        return read_literal(text)
-    except ValueError:
-        return None
-
-
-def _expression(text: str) -> sympy.Expr | None:
-    """The expression, or ratio: ``5:8`` is 5/8."""
-    above, colon, below = text.partition(":")
-    if colon and ":" not in below:
-        above, below = expressions.expression(above.strip()), expressions.expression(below.strip())
-        return above / below if above is not None and below is not None and not below.is_zero else None
-    return expressions.expression(text)
-
-
-def _gold_expression(text: str) -> sympy.Expr | None:
-    """As `_expression`; a gold that sympy cannot take is compared as text."""
-    try:
-        return _expression(text)
-    except Exception:
-        return None
 
 
 def _consistent(stated: Relation) -> bool:
     """Whether the two sides are numbers that differ by no more than a rounding."""
-    sides = _expression(stated.left), _expression(stated.right)
-    if None in sides or not all(map(expressions.is_constant, sides)):
+    sides = formula(stated.left), formula(stated.right)
+    if None in sides or not all(map(is_constant, sides)):
         return False
-    ends = [expressions.exact_fraction(side) for side in sides]
+    ends = [exact_fraction(side) for side in sides]
     return None not in ends and abs(ends[0] - ends[1]) <= _CHAIN * abs(ends[1])
 
 
@@ -219,20 +116,20 @@ def _result(gold: Leaf, answer: Relation, tolerance: float | None) -> bool:
     r"""Whether the right side of ``\log_2 8 = 3`` is the gold, and its left side doesn't say something else."""
     if key(answer.left) == key(answer.right):
         return False  # 5 = 5 says nothing
-    right_equal = _same_leaf(gold.text, answer.right, tolerance)
+    right_equal = same_value(gold.text, answer.right, tolerance)
     if _UNEVALUATED.search(answer.left) or _SUM_OF_NAMES.fullmatch(answer.left):
         return right_equal
-    left, right = _expression(answer.left), _expression(answer.right)
-    if left is None or right is None or not expressions.is_constant(left) or not expressions.is_constant(right):
+    left, right = formula(answer.left), formula(answer.right)
+    if left is None or right is None or not is_constant(left) or not is_constant(right):
         return False
-    if expressions.same(left, right):
+    if same(left, right):
         return right_equal
     if not _consistent(answer):
         return False
-    written = _literal(answer.right)  # 1/3 = 0.333: the exact value is the answer
-    exact = _literal(answer.left)
+    written = read_literal(answer.right)  # 1/3 = 0.333: the exact value is the answer
+    exact = read_literal(answer.left)
     return bool(written and written.step and not (exact and (exact.step or exact.value.denominator == 1))) and (
-        _same_leaf(gold.text, answer.left, tolerance)
+        same_value(gold.text, answer.left, tolerance)
     )
 
 
@@ -243,7 +140,9 @@ def _same_relation(gold: Relation, answer: Relation) -> bool:
     """
     if {gold.sign, answer.sign} - {"=", "<", ">", r"\le", r"\ge"}:
         return False
-    sides = [_expression(side) for side in (gold.left, gold.right, answer.left, answer.right)]
+    if (key(gold.left), gold.sign, key(gold.right)) == (key(answer.left), answer.sign, key(answer.right)):
+        return True
+    sides = [formula(side) for side in (gold.left, gold.right, answer.left, answer.right)]
     if any(side is None for side in sides):
         return False
     wanted, given = sides[0] - sides[1], sides[2] - sides[3]
@@ -253,7 +152,7 @@ def _same_relation(gold: Relation, answer: Relation) -> bool:
         given = -given
     if (gold.sign == "=") != (answer.sign == "=") or (gold.sign in "<>") != (answer.sign in "<>"):
         return False
-    if expressions.proportional(wanted, given, positive=gold.sign != "="):
+    if proportional(wanted, given, positive=gold.sign != "="):
         return True
     if gold.sign != "=":
         return False
@@ -265,11 +164,13 @@ def _solves(equation: sympy.Expr, name: sympy.Expr, value: sympy.Expr) -> bool:
     if not name.is_Symbol or name in value.free_symbols or name not in equation.free_symbols:
         return False
     slope = sympy.diff(equation, name)
-    return not slope.has(name) and expressions.same(sympy.S.Zero, sympy.simplify(equation.subs(name, value)))
+    return not slope.has(name) and same(sympy.S.Zero, sympy.simplify(equation.subs(name, value)))
 
 
 def _same_values(gold: Sequence[Node], answer: Sequence[Node], tolerance: float | None) -> bool:
     """In any order, except that values given without names are in the order of a gold that names each."""
+    if len(set(gold)) == len(gold):
+        answer = tuple(dict.fromkeys(answer))  # saying a value twice adds nothing
     names = [item.name if isinstance(item, Named) else None for item in gold]
     if len(set(names)) == len(names) and None not in names and not any(isinstance(item, Named) for item in answer):
         return _in_order(gold, answer, tolerance)
@@ -323,7 +224,7 @@ def _text(node: Node) -> str:
 
 
 def _compatible(gold: str, answer: str) -> bool:
-    r"""Whether two names may be those of one thing: ``m_{\\max}`` and ``m``, ``f(n)`` and ``f(m)``, but not x_1 and x_2."""
+    r"""Whether two names may be those of one thing: ``m_{\max}`` and ``m``, ``f(n)`` and ``f(m)``; not x_1 and x_2."""
     functions = function(gold), function(answer)
     if all(functions):
         return key(functions[0][0]) == key(functions[1][0]) and (

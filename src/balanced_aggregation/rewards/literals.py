@@ -86,10 +86,10 @@ def read_literal(text: str) -> Literal | None:
 def agree(gold: Literal, answer: Literal, tolerance: float | None = None) -> bool:
     """Whether two written numbers are the same one.
 
-    Exactly the same, or nearer than ``tolerance`` (absolute, instead of what follows), or within `MEASURED` of a gold in e-notation. Beyond
-    that, a decimal is only taken for the rounding of a fraction or root if it has so many digits that it can hardly be
-    a coincidence: four in the gold, six in the answer. So 0.333 is not 1/3, and 3.14 not π. Of two decimals, none is
-    taken for the rounding of the other.
+    Exactly the same; or no further apart than ``tolerance``, which is absolute and stands instead of what follows; or
+    within `MEASURED` of a gold in e-notation. Beyond that, a decimal is only taken for the rounding of a fraction or
+    root if it has so many digits that it can hardly be a coincidence: four in the gold, six in the answer. So 0.333 is
+    not 1/3, and 3.14 not π. Of two decimals, none is taken for the rounding of the other.
     """
     difference = abs(gold.value - answer.value)
     if difference == 0:

@@ -1,7 +1,10 @@
 r"""The verifier of mathematics: is the final boxed answer of a response the gold?
 
 Reading is done in layers, each in its module: the box (`extraction`), one spelling (`notation`), lists, intervals and
-names (`structure`), units (`units`), written numbers (`literals`), and at last math-verify's parser (`expressions`).
+equations (`structure`), units (`units`), written numbers (`literals`), and math-verify's parser (`expressions`).
+`comparison` goes through the parts of gold and answer, `values` compares single ones, `identity` formulas.
+
+The grader of math-verify is not used. For it, 1/2004! is 1/2006!, 1e-8 is 2e-8 and R is r.
 """
 
 import re
@@ -9,8 +12,9 @@ from functools import lru_cache
 
 from balanced_aggregation.rewards import comparison
 from balanced_aggregation.rewards.extraction import answer_part, final_boxed
+from balanced_aggregation.rewards.nodes import Node
 from balanced_aggregation.rewards.notation import balanced, tidy
-from balanced_aggregation.rewards.structure import Node, read
+from balanced_aggregation.rewards.structure import Unreadable, read
 from balanced_aggregation.rewards.verdict import Outcome, Verdict
 
 LONGEST_ANSWER = 4000
@@ -38,7 +42,7 @@ def judge_math(response: str, gold: str, tolerance: float | None = None) -> Verd
     if not extracted:
         return Verdict(Outcome.NO_ANSWER, extracted)
     if len(extracted) > LONGEST_ANSWER:
-        return Verdict(Outcome.UNREADABLE, extracted)
+        return Verdict(Outcome.UNREADABLE, extracted[:LONGEST_ANSWER])
     try:
         answers = read(tidy(extracted))
         equal = any(comparison.equal(one, other, tolerance) for one in expected for other in answers)
@@ -63,4 +67,7 @@ def _gold(gold: str) -> tuple[Node, ...]:
     text = tidy(text)
     if not re.search(r"\w", text) or not balanced(text):
         raise ValueError(f"gold answer {gold!r} cannot be read as mathematics")
-    return read(text)
+    try:
+        return read(text)
+    except Unreadable as error:
+        raise ValueError(f"gold answer {gold!r} cannot be read: {error}") from error

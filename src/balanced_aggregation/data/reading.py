@@ -17,7 +17,8 @@ def read_source(data: SourceData) -> tuple[pd.DataFrame, dict[str, object]]:
     """All rows of a dataset as ``id``, ``problem``, ``gold``, ``tolerance``.
 
     Returns:
-        the frame, and what it was made from: repository, revision, digests of the files, licence, citation, number of rows.
+        the frame, and what it was made from: repository, revision, digests of the files, licence, citation, and the
+        number of rows.
 
     Raises:
         UserError: a file is missing, cannot be read, has another digest, form or number of rows than it should, or

@@ -84,16 +84,19 @@ def read_literal(text: str) -> Literal | None:
 
 
 def agree(gold: Literal, answer: Literal, tolerance: float | None = None) -> bool:
-    """Whether two written numbers are the same one.
+    """Whether two written numbers are the same one: exactly, or `near` enough."""
+    return gold.value == answer.value or near(gold, answer, tolerance)
 
-    Exactly the same; or no further apart than ``tolerance``, which is absolute and stands instead of what follows; or
-    within `MEASURED` of a gold in e-notation. Beyond that, a decimal is only taken for the rounding of a fraction or
-    root if it has so many digits that it can hardly be a coincidence: four in the gold, six in the answer. So 0.333 is
-    not 1/3, and 3.14 not π. Of two decimals, none is taken for the rounding of the other.
+
+def near(gold: Literal, answer: Literal, tolerance: float | None = None) -> bool:
+    """Whether two numbers, one of them perhaps a root's value to very many digits, may differ as much as they do.
+
+    They may by ``tolerance``, which is absolute and stands instead of what follows; or by `MEASURED` from a gold in
+    e-notation. Beyond that, a decimal is only taken for the rounding of a fraction or root if it has so many digits
+    that it can hardly be a coincidence: four in the gold, six in the answer. So 0.333 is not 1/3, and 3.14 not π. Of
+    two decimals, none is taken for the rounding of the other.
     """
     difference = abs(gold.value - answer.value)
-    if difference == 0:
-        return True
     if tolerance is not None:
         return difference <= Fraction(str(tolerance))
     if gold.measured:

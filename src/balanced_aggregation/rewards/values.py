@@ -7,7 +7,7 @@ import sympy
 
 from balanced_aggregation.rewards.expressions import expression
 from balanced_aggregation.rewards.identity import exact_fraction, is_constant, same
-from balanced_aggregation.rewards.literals import Literal, agree, read_literal
+from balanced_aggregation.rewards.literals import Literal, agree, near, read_literal
 from balanced_aggregation.rewards.notation import key
 from balanced_aggregation.rewards.units import Unit, conversion, split_unit
 
@@ -77,7 +77,7 @@ def _same_number(gold: str, gold_scale: Fraction, answer: str, answer_scale: Fra
         return False
     gold_literal = gold_literal.scaled(gold_scale) if gold_literal else _as_literal(gold_value)
     answer_literal = answer_literal.scaled(answer_scale) if answer_literal else _as_literal(answer_value)
-    return bool(gold_literal and answer_literal) and agree(gold_literal, answer_literal, tolerance)
+    return bool(gold_literal and answer_literal) and near(gold_literal, answer_literal, tolerance)
 
 
 def _times(value: sympy.Expr, scale: Fraction) -> sympy.Expr:

@@ -51,7 +51,7 @@ def run_program(source: str, stdin: str, limits: Limits = _DEFAULT_LIMITS, funct
     try:
         with contextlib.ExitStack() as stack:
             folder = stack.enter_context(_own_folder())
-            ends = {name: stack.enter_context(_pipe()) for name in ("stdout", "stderr", "status")}
+            ends = {name: stack.enter_context(pipe()) for name in ("stdout", "stderr", "status")}
             status = ends["status"][1].fileno()
             settings = program | _isolation(folder, limits) | {"status": status, "parent": os.getpid()}
             command, payload = stack.enter_context(bare_python("child", settings))
@@ -83,7 +83,7 @@ def _own_folder() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _pipe() -> Iterator[tuple[io.FileIO, io.FileIO]]:
+def pipe() -> Iterator[tuple[io.FileIO, io.FileIO]]:
     """Files of both ends of a pipe; reading does not block."""
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb", buffering=0) as reader, os.fdopen(writing, "wb", buffering=0) as writer:

@@ -16,7 +16,7 @@ import pytest
 
 from balanced_aggregation.errors import InfrastructureError
 from balanced_aggregation.rewards.sandbox import Ending, Limits, check_sandbox, run_program
-from balanced_aggregation.rewards.sandboxing import landlock, parent, seccomp, watch
+from balanced_aggregation.rewards.sandboxing import bpf, landlock, parent, seccomp, watch
 
 MIB = 1 << 20
 SMALL = Limits(
@@ -333,8 +333,8 @@ for number in {list(numbers)}:
 def test_arguments_are_refused(call, code):
     name, _, arguments = call.partition("(")
     pairs = {
-        "clone": seccomp._CLONE, "clone3": seccomp._CLONE3, "prctl": seccomp._PRCTL, "prlimit64": seccomp._PRLIMIT,
-        "fcntl": seccomp._FCNTL, "ioctl": seccomp._IOCTL,
+        "clone": bpf.CLONE, "clone3": bpf.CLONE3, "prctl": seccomp._PRCTL, "prlimit64": bpf.PRLIMIT,
+        "fcntl": seccomp._FCNTL, "ioctl": bpf.IOCTL,
     }  # fmt: skip
     number = pairs[name][["x86_64", "aarch64"].index(platform.machine())]
     source = f"""

@@ -1,5 +1,6 @@
 """The stored responses as lighteval scores them, in an environment of its own, beside our verifier's figure."""
 
+import json
 import os
 import subprocess
 import tempfile
@@ -13,6 +14,9 @@ from balanced_aggregation.evaluation.parts import write_described
 from balanced_aggregation.evaluation.schemas import LIGHTEVAL
 from balanced_aggregation.files import read_json
 from balanced_aggregation.provenance import LIGHTEVAL_PYTHON, LIGHTEVAL_SCRIPT
+from balanced_aggregation.rewards.sandboxing.confine import Confines, check_confinement, run_confined
+
+_START_SECONDS, _RESPONSE_SECONDS, _TEST_SECONDS = 900, 15, 7
 
 
 def score_by_lighteval(kind: str, problems: Path, responses: Path, path: Path, fingerprint: dict[str, Any]) -> None:
@@ -27,7 +31,7 @@ def score_by_lighteval(kind: str, problems: Path, responses: Path, path: Path, f
 
     Raises:
         UserError: lighteval's environment is not there.
-        InfrastructureError: the replay failed.
+        InfrastructureError: the replay failed, or this machine cannot confine programs.
     """
     if not LIGHTEVAL_PYTHON.exists():
         raise UserError(
@@ -38,12 +42,35 @@ def score_by_lighteval(kind: str, problems: Path, responses: Path, path: Path, f
         options = {"benchmark": kind, "problems": problems, "responses": responses, "output": output}
         command = [str(LIGHTEVAL_PYTHON), str(LIGHTEVAL_SCRIPT)]
         command += [word for name, value in options.items() for word in (f"--{name}", str(value))]
-        result = subprocess.run(
-            command, capture_output=True, text=True, check=False, env={**os.environ, "TMPDIR": folder}
-        )
+        environment = {**os.environ, "TMPDIR": folder}
+        if kind == "livecodebench":
+            result = _run_with_programs(command, Path(folder), environment, _grading_seconds(problems, responses))
+        else:
+            result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         if result.returncode != 0:
             lines = (result.stderr or result.stdout).strip().splitlines()
             raise InfrastructureError(f"lighteval failed on {responses}: {lines[-1] if lines else result.returncode}")
         scores = pd.read_parquet(output).rename(columns={"score": "lighteval"})
         description = read_json(output.with_suffix(".json"))
     write_described(path, LIGHTEVAL.validate(scores), {**fingerprint, "lighteval": description})
+
+
+def _run_with_programs(
+    command: list[str], folder: Path, environment: dict[str, str], seconds: float
+) -> subprocess.CompletedProcess[str]:
+    """Run what itself runs programs that a model wrote, so that they can only do harm in the folder."""
+    try:
+        check_confinement()
+    except InfrastructureError as error:
+        raise InfrastructureError(
+            f"programs cannot be replayed through lighteval here: {error}; set evaluation.lighteval: false"
+        ) from error
+    return run_confined(command, [folder], environment, Confines(wall_seconds=seconds))
+
+
+def _grading_seconds(problems: Path, responses: Path) -> float:
+    """More than lighteval takes should every program use up its time: what takes longer was made to hang."""
+    golds = pd.read_parquet(problems, columns=["id", "gold"]).set_index("id")["gold"]
+    tests = golds.map(lambda gold: len(json.loads(gold)["tests"]))
+    counts = pd.read_parquet(responses, columns=["problem"])["problem"].map(tests)
+    return float(_START_SECONDS + (_RESPONSE_SECONDS + _TEST_SECONDS * counts).sum())

@@ -16,7 +16,7 @@ from balanced_aggregation.rewards.sandbox import Ending, Execution, Limits, chec
 from balanced_aggregation.rewards.verdict import Outcome, Verdict
 
 _FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<ticks>`{3,})[ \t]*(?P<language>[^`\s]*)[^`]*")
-_LANGUAGES = ("", "python", "python3", "py")
+_PYTHON = ("python", "python3", "py")
 _BLANKS = " \t\r\f\v\n"
 _TOKEN = re.compile(rf"\n|[^{_BLANKS}]+")
 # No superfluous zeros: "010" and "10" may be different answers, such as two strings of bits.
@@ -40,7 +40,7 @@ def judge_code(response: str, gold: str, limits: Limits = _DEFAULT_LIMITS) -> Ve
     Safe to call from several threads at once. The first call in a process makes sure that the sandbox works.
 
     Args:
-        response: its last fenced block, after the reasoning, is the program.
+        response: its program is what `last_program` finds.
         gold: JSON, ``{"tests": [{"input", "output", "testtype": "stdin" or "functional"}], "function": name or null}``.
         limits: of each test.
 
@@ -60,26 +60,33 @@ def judge_code(response: str, gold: str, limits: Limits = _DEFAULT_LIMITS) -> Ve
 
 
 def last_program(response: str) -> str | None:
-    """Content of the last fenced block of Python, or of no stated language; None if there is none.
+    """Content of the last block fenced as Python or, without any, of the last of no stated language; else None.
 
-    Reasoning (``<think>``) does not count, and neither does anything if it, or the last block, was cut off.
+    Sample input and output often follow a program, in blocks of no stated language. Reasoning (``<think>``) does not
+    count, and neither does anything if it, or the last block, was cut off.
     """
     answer = response.rpartition("</think>")[2]
     if "<think>" in answer:
         return None
-    program, opened, body = None, None, []
+    python = bare = opened = None
+    body: list[str] = []
     for line in answer.split("\n"):
         fence = _FENCE.fullmatch(line.rstrip())
         if opened is None:
             if fence:
                 opened, body = fence, []
         elif fence and not fence["language"] and len(fence["ticks"]) >= len(opened["ticks"]):
-            if opened["language"].lower() in _LANGUAGES:
-                program = "\n".join(body) + "\n"
+            content = "\n".join(body) + "\n"
+            if opened["language"].lower() in _PYTHON:
+                python = content
+            elif not opened["language"]:
+                bare = content
             opened = None
         else:
             body.append(line.removeprefix(opened["indent"]))
-    return program if opened is None else None
+    if opened is not None:
+        return None
+    return bare if python is None else python
 
 
 def same_output(output: str, expected: str) -> bool:

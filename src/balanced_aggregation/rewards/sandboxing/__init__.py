@@ -1,1 +1,4 @@
-"""The sandbox: what is refused (`seccomp`, `landlock`), who refuses it (`child`), who watches (`parent`, `watch`)."""
+"""The sandboxes: one for a program (`parent`, `child`, `watch`), one for a whole command (`confine`, `warden`).
+
+What is refused stands in `landlock`, `seccomp` (all but a list) and `denied_calls` (a list); `rights` gives it up.
+"""

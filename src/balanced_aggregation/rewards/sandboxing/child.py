@@ -1,28 +1,19 @@
 """What the sandbox's process runs: it gives up its rights, says that it has, and only then runs the program.
 
-Its compiled code is handed to a bare interpreter, so it imports nothing of this package, and little else: every run
-of every program pays for it. What the program could read in this process is no secret: expected outputs never get here.
+Its compiled code is handed to a bare interpreter (`bare`), together with that of `rights`, so it imports nothing else
+of this package, and little of others: every run of every program pays for it. What the program could read in this
+process is no secret: expected outputs never get here.
 """
 
 import builtins
-import ctypes
 import os
-import resource
-import struct
 import sys
 import threading
 import types
 
-MEMORY_EXIT = 71
-_SIGKILL = 9  # the module `signal` takes milliseconds to import
-_PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 22, 38
-_SECCOMP_MODE_FILTER = 2
-_LANDLOCK_CREATE_RULESET, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT_SELF = 444, 445, 446
-_LANDLOCK_RULE_PATH_BENEATH = 1
-_CAPABILITY_VERSION_3 = 0x20080522
-_CAP_DAC_READ_SEARCH = 2
+from balanced_aggregation.rewards.sandboxing.rights import isolate, limit
 
-libc = ctypes.CDLL(None, use_errno=True)
+MEMORY_EXIT = 71
 
 
 def main(settings):
@@ -37,8 +28,8 @@ def main(settings):
         exit_codes.append(_run_program(settings))
 
     try:
-        _limit(settings)
-        _isolate(settings)
+        limit(settings)
+        isolate(settings)
         threading.stack_size(settings["stack_bytes"])
         thread = threading.Thread(target=run)
         thread.start()
@@ -47,53 +38,6 @@ def main(settings):
         os._exit(1)
     thread.join()
     sys.exit(exit_codes[0])
-
-
-def _limit(settings):
-    _call("prctl", _PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
-    if os.getppid() != settings["parent"]:
-        raise RuntimeError("the parent has died")
-    # Should the machine run out of memory, then this process goes, not the one that trains.
-    with open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123 (pathlib takes milliseconds to import)
-        file.write("1000")
-    for name, value in settings["rlimits"].items():
-        resource.setrlimit(getattr(resource, name), (value, value))
-
-
-def _isolate(settings):
-    _call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    attributes = settings["landlock_ruleset"]
-    ruleset = _call("syscall", _LANDLOCK_CREATE_RULESET, attributes, len(attributes), 0)
-    for path, rights in settings["landlock_rules"]:
-        handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        rule = struct.pack("=Qi", rights, handle)
-        _call("syscall", _LANDLOCK_ADD_RULE, ruleset, _LANDLOCK_RULE_PATH_BENEATH, rule, 0)
-        os.close(handle)
-    _call("syscall", _LANDLOCK_RESTRICT_SELF, ruleset, 0)
-    os.close(ruleset)
-    _drop_capabilities()
-    program = settings["seccomp_filter"]
-    buffer = ctypes.create_string_buffer(program, len(program))
-    header = struct.pack("@HP", len(program) // 8, ctypes.addressof(buffer))
-    _call("prctl", _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, header, 0, 0)
-
-
-def _drop_capabilities():
-    """Root keeps one capability, to search folders that are not its own: Python may be installed in one."""
-    header = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0)
-    held = ctypes.create_string_buffer(24)
-    _call("capget", header, held)
-    kept = struct.unpack("=6I", held.raw)[1] & 1 << _CAP_DAC_READ_SEARCH
-    _call("capset", header, struct.pack("=6I", kept, kept, 0, 0, 0, 0))
-
-
-def _call(function, *arguments):
-    values = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
-    result = getattr(libc, function)(*values)
-    if result < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{function}{tuple(a for a in arguments if isinstance(a, int))}: {os.strerror(number)}")
-    return result
 
 
 def _run_program(settings):

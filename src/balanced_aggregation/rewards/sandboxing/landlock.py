@@ -1,4 +1,8 @@
-"""The files that a program may see (Landlock): the Python installation to read, its own folder to write, no others."""
+"""The files that may be seen and changed (Landlock).
+
+A program sees the Python installation and its own folder, and nothing else. A confined command sees all files, but
+changes only those in the folders it is given.
+"""
 
 import ctypes
 import functools
@@ -7,6 +11,7 @@ import os
 import struct
 import sys
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
 
 from balanced_aggregation.errors import InfrastructureError
@@ -14,7 +19,8 @@ from balanced_aggregation.errors import InfrastructureError
 _CREATE_RULESET = 444  # on every machine
 _VERSION_FLAG = 1
 
-_WRITE_FILE, _READ_FILE, _READ_DIR, _MAKE_REG, _TRUNCATE = 1 << 1, 1 << 2, 1 << 3, 1 << 8, 1 << 14
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _MAKE_REG, _TRUNCATE = 1, 1 << 1, 1 << 2, 1 << 3, 1 << 8, 1 << 14
+_MAKE_CHAR, _MAKE_BLOCK, _IOCTL_DEV = 1 << 6, 1 << 11, 1 << 15
 # How many of the rights to files, to TCP ports and to reach out of the sandbox are known from which version on.
 _FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 5: 16}
 _PORT_RIGHTS, _SCOPES = {4: 2}, {6: 2}
@@ -73,6 +79,14 @@ def writing_rule(folder: str) -> tuple[str, int]:
     """
     rights = _READ_FILE | _READ_DIR | _WRITE_FILE | _MAKE_REG | _TRUNCATE
     return folder, rights & _mask(_FILE_RIGHTS, landlock_version())
+
+
+def confinement_rules(writable: Sequence[Path]) -> Rules:
+    """Reading and running of any file, and in the writable folders everything but devices."""
+    every = _mask(_FILE_RIGHTS, landlock_version())
+    rules = [("/", _EXECUTE | _READ_FILE | _READ_DIR), ("/dev/null", _READ_FILE | _WRITE_FILE | _TRUNCATE)]
+    rules += [(str(folder), every & ~(_MAKE_CHAR | _MAKE_BLOCK | _IOCTL_DEV)) for folder in writable]
+    return [(path, rights & every) for path, rights in rules]
 
 
 @functools.cache

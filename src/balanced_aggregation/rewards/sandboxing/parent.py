@@ -1,23 +1,18 @@
 """Start the sandbox's process, and leave no file of it behind."""
 
 import contextlib
-import fcntl
-import functools
 import io
-import marshal
 import math
 import os
-import re
 import resource
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from balanced_aggregation.errors import InfrastructureError
+from balanced_aggregation.rewards.sandboxing.bare import bare_environment, bare_python, memory_file
 from balanced_aggregation.rewards.sandboxing.execution import Execution, Limits
 from balanced_aggregation.rewards.sandboxing.landlock import (
     landlock_ruleset,
@@ -29,22 +24,6 @@ from balanced_aggregation.rewards.sandboxing.seccomp import seccomp_filter
 from balanced_aggregation.rewards.sandboxing.usual_names import RECURSION_LIMIT, usual_names
 from balanced_aggregation.rewards.sandboxing.watch import Watch
 
-_LOADER = (
-    "import marshal, sys\n"
-    "with open(int(sys.argv[1]), 'rb') as file: code, settings = marshal.load(file)\n"
-    "space = {'__name__': 'sandbox'}\n"
-    "exec(code, space)\n"
-    "space['main'](settings)\n"
-)
-# As -I, but for the one variable that matters: with the same hashes, a program iterates over sets in the same order.
-_PYTHON_OPTIONS = ("-P", "-s", "-S", "-B", "-X", "utf8", "-c", _LOADER)
-_ENVIRONMENT = {
-    "PYTHONHASHSEED": "0",
-    "LANG": "C.UTF-8",
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MALLOC_ARENA_MAX": "2",
-}
 _DEFAULT_LIMITS = Limits()
 
 
@@ -72,18 +51,18 @@ def run_program(source: str, stdin: str, limits: Limits = _DEFAULT_LIMITS, funct
     try:
         with contextlib.ExitStack() as stack:
             folder = stack.enter_context(_own_folder())
-            ends = {name: stack.enter_context(_pipe()) for name in ("stdout", "stderr", "status")}
+            ends = {name: stack.enter_context(pipe()) for name in ("stdout", "stderr", "status")}
             status = ends["status"][1].fileno()
             settings = program | _isolation(folder, limits) | {"status": status, "parent": os.getpid()}
-            payload = stack.enter_context(_memory_file(marshal.dumps((_child_code(), settings))))
+            command, payload = stack.enter_context(bare_python("child", settings))
             process = subprocess.Popen(
-                [os.path.realpath(sys.executable), *_PYTHON_OPTIONS, str(payload)],
-                stdin=stack.enter_context(_memory_file(stdin.encode(errors="surrogatepass"))),
+                command,
+                stdin=stack.enter_context(memory_file(stdin.encode(errors="surrogatepass"))),
                 stdout=ends["stdout"][1],
                 stderr=ends["stderr"][1],
                 pass_fds=(payload, status),
                 cwd=folder,
-                env=_environment() | {"HOME": folder, "TMPDIR": folder},
+                env=bare_environment() | {"HOME": folder, "TMPDIR": folder},
                 start_new_session=True,
             )
             for _, writing in ends.values():
@@ -104,27 +83,12 @@ def _own_folder() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _pipe() -> Iterator[tuple[io.FileIO, io.FileIO]]:
+def pipe() -> Iterator[tuple[io.FileIO, io.FileIO]]:
     """Files of both ends of a pipe; reading does not block."""
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb", buffering=0) as reader, os.fdopen(writing, "wb", buffering=0) as writer:
         os.set_blocking(reading, False)
         yield reader, writer
-
-
-@contextlib.contextmanager
-def _memory_file(content: bytes) -> Iterator[int]:
-    """A file without a name that nobody can change any more."""
-    handle = os.memfd_create("input", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    try:
-        with open(handle, "wb", closefd=False) as file:
-            file.write(content)
-        seals = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
-        fcntl.fcntl(handle, fcntl.F_ADD_SEALS, seals)
-        os.lseek(handle, 0, os.SEEK_SET)
-        yield handle
-    finally:
-        os.close(handle)
 
 
 def _isolation(folder: str, limits: Limits) -> dict[str, Any]:
@@ -143,16 +107,3 @@ def _isolation(folder: str, limits: Limits) -> dict[str, Any]:
         "landlock_rules": [*reading_rules(), writing_rule(folder)],
         "seccomp_filter": seccomp_filter(),
     }
-
-
-@functools.cache
-def _child_code():
-    path = Path(__file__).with_name("child.py")
-    return compile(path.read_bytes(), "<sandbox>", "exec", dont_inherit=True, optimize=2)
-
-
-@functools.cache
-def _environment() -> dict[str, str]:
-    """The child's environment: nothing of ours, but the folder of libpython if the loader needs to be told."""
-    mapped = re.findall(r"(/\S*)/libpython[^/\s]*\.so\S*$", Path("/proc/self/maps").read_text(), re.MULTILINE)
-    return _ENVIRONMENT | ({"LD_LIBRARY_PATH": mapped[0]} if mapped else {})

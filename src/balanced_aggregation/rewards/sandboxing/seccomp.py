@@ -4,12 +4,23 @@ What is not listed fails with EPERM, in Python an ordinary PermissionError: no p
 socket, no signal to anybody, no change of modes, owners, limits or priorities, nothing that outlives the process.
 """
 
-import platform
-import struct
-import sys
-from collections.abc import Sequence
-
-from balanced_aggregation.errors import InfrastructureError
+from balanced_aggregation.rewards.sandboxing.bpf import (
+    ALLOW,
+    CLONE,
+    CLONE3,
+    CLONE_NEW,
+    ENOSYS,
+    EPERM,
+    EQUAL,
+    IOCTL,
+    PRLIMIT,
+    Instruction,
+    argument,
+    assemble,
+    give,
+    masked,
+    one_of,
+)
 
 # Numbers as (x86_64, aarch64); None where the machine has no such call.
 _ALLOWED = {
@@ -42,7 +53,7 @@ _ALLOWED = {
     "getsid": (124, 156), "gettid": (186, 178), "time": (201, None), "clock_gettime": (228, 113),
     "clock_getres": (229, 114), "getcpu": (309, 168), "getrandom": (318, 278),
 }  # fmt: skip
-_FCNTL, _IOCTL, _PRCTL, _PRLIMIT, _CLONE, _CLONE3 = (72, 25), (16, 29), (157, 167), (302, 261), (56, 220), (435, 435)
+_FCNTL, _PRCTL = (72, 25), (157, 167)
 _OPEN, _OPENAT = (2, None), (257, 56)
 
 # Duplicates, flags and locks. Not F_SETOWN and F_SETSIG, which make the kernel send signals to others.
@@ -51,15 +62,8 @@ _FCNTL_COMMANDS = (0, 1, 2, 3, 4, 5, 6, 7, 1030, 1032)
 _IOCTL_REQUESTS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 # PR_SET_NAME, PR_GET_NAME, PR_SET_VMA: names of threads and of memory
 _PRCTL_OPTIONS = (15, 16, 0x53564D41)
-_CLONE_THREAD, _CLONE_NEW = 0x00010000, 0x7E020000
+_CLONE_THREAD = 0x00010000
 _O_ACCMODE, _O_TRUNC = 3, 0o1000
-
-_AUDIT_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-_X32_BIT = 0x40000000
-_KILL, _ALLOW, _EPERM, _ENOSYS = 0x80000000, 0x7FFF0000, 0x00050000 | 1, 0x00050000 | 38
-_LOAD, _EQUAL, _AT_LEAST, _AND, _RETURN = 0x20, 0x15, 0x35, 0x54, 0x06
-
-_Instruction = tuple[int, int, int, int]  # code, jump if true, jump if false, constant
 
 
 def seccomp_filter(machine: str | None = None) -> bytes:
@@ -71,56 +75,27 @@ def seccomp_filter(machine: str | None = None) -> bytes:
     Raises:
         InfrastructureError: the numbers of the system calls are not known for this machine.
     """
-    machine = machine or platform.machine()
-    if machine not in _AUDIT_ARCHITECTURES or sys.byteorder != "little" or sys.maxsize < 2**32:
-        raise InfrastructureError(f"the sandbox knows {' and '.join(_AUDIT_ARCHITECTURES)}, not {machine}")
-    column = list(_AUDIT_ARCHITECTURES).index(machine)
-    program = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, _AUDIT_ARCHITECTURES[machine]), _return(_KILL), (_LOAD, 0, 0, 0)]
-    if machine == "x86_64":
-        program += [(_AT_LEAST, 0, 1, _X32_BIT), _return(_KILL)]
-    rules = [(numbers, [_return(_ALLOW)]) for numbers in _ALLOWED.values()]
+    rules = [(numbers, [give(ALLOW)]) for numbers in _ALLOWED.values()]
     rules += [
-        (_FCNTL, _one_of(1, _FCNTL_COMMANDS)),
-        (_IOCTL, _one_of(1, _IOCTL_REQUESTS)),
-        (_PRCTL, _one_of(0, _PRCTL_OPTIONS)),
-        (_PRLIMIT, _reading_own_limits()),
-        (_CLONE, _masked(0, _CLONE_THREAD | _CLONE_NEW, _CLONE_THREAD, equal=_ALLOW, other=_EPERM)),
-        (_CLONE3, [_return(_ENOSYS)]),  # its flags are behind a pointer; the C library falls back to clone
+        (_FCNTL, one_of(1, _FCNTL_COMMANDS)),
+        (IOCTL, one_of(1, _IOCTL_REQUESTS)),
+        (_PRCTL, one_of(0, _PRCTL_OPTIONS)),
+        (PRLIMIT, _reading_own_limits()),
+        (CLONE, masked(0, _CLONE_THREAD | CLONE_NEW, _CLONE_THREAD, equal=ALLOW, other=EPERM)),
+        (CLONE3, [give(ENOSYS)]),  # its flags are behind a pointer; the C library falls back to clone
         (_OPEN, _no_truncating_read(1)),
         (_OPENAT, _no_truncating_read(2)),
     ]
-    for numbers, block in rules:
-        if numbers[column] is not None:
-            program += [(_EQUAL, 0, len(block), numbers[column]), *block]
-    program.append(_return(_EPERM))
-    return b"".join(struct.pack("<HBBI", *instruction) for instruction in program)
+    return assemble(rules, EPERM, machine)
 
 
-def _return(action: int) -> _Instruction:
-    return (_RETURN, 0, 0, action)
-
-
-def _argument(index: int, high: bool = False) -> _Instruction:
-    """Load one half of an argument. The kernel itself looks at the lower half only, where the argument is an int."""
-    return (_LOAD, 0, 0, 16 + 8 * index + 4 * high)
-
-
-def _one_of(index: int, values: Sequence[int]) -> list[_Instruction]:
-    tests = [test for value in values for test in ((_EQUAL, 0, 1, value), _return(_ALLOW))]
-    return [_argument(index), *tests, _return(_EPERM)]
-
-
-def _masked(index: int, mask: int, value: int, equal: int, other: int) -> list[_Instruction]:
-    return [_argument(index), (_AND, 0, 0, mask), (_EQUAL, 0, 1, value), _return(equal), _return(other)]
-
-
-def _reading_own_limits() -> list[_Instruction]:
+def _reading_own_limits() -> list[Instruction]:
     """The process must be 0, oneself, and the pointer to new limits null."""
-    zeros = [_argument(0), _argument(2), _argument(2, high=True)]
-    tests = [test for load in zeros for test in (load, (_EQUAL, 1, 0, 0), _return(_EPERM))]
-    return [*tests, _return(_ALLOW)]
+    zeros = [argument(0), argument(2), argument(2, high=True)]
+    tests = [test for load in zeros for test in (load, (EQUAL, 1, 0, 0), give(EPERM))]
+    return [*tests, give(ALLOW)]
 
 
-def _no_truncating_read(index: int) -> list[_Instruction]:
+def _no_truncating_read(index: int) -> list[Instruction]:
     """Opening for reading with O_TRUNC empties the file, and Landlock before its version 3 does not mind."""
-    return _masked(index, _O_ACCMODE | _O_TRUNC, _O_TRUNC, equal=_EPERM, other=_ALLOW)
+    return masked(index, _O_ACCMODE | _O_TRUNC, _O_TRUNC, equal=EPERM, other=ALLOW)

@@ -34,8 +34,8 @@ import tyro
 from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
 from tabulate import tabulate
 
-from balanced_aggregation.rewards.extraction import answer_part, final_boxed
-from balanced_aggregation.rewards.mathematics import judge_math
+from balanced_aggregation.rewards.mathematics.extraction import answer_part, final_boxed
+from balanced_aggregation.rewards.mathematics.judge import judge_math
 
 _EXTRACTION = {"latex": LatexExtractionConfig(), "expr": ExprExtractionConfig()}
 

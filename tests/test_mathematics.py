@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balanced_aggregation.rewards import Outcome, comparison
-from balanced_aggregation.rewards.extraction import answer_part, final_boxed
-from balanced_aggregation.rewards.mathematics import LONGEST_ANSWER, check_math, judge_math
+from balanced_aggregation.rewards import Outcome
+from balanced_aggregation.rewards.mathematics import comparison
+from balanced_aggregation.rewards.mathematics.extraction import answer_part, final_boxed
+from balanced_aggregation.rewards.mathematics.judge import LONGEST_ANSWER, judge_math
 
 EXAMPLES = int(os.environ.get("BALAGG_FUZZ_EXAMPLES", 80))
 """Random texts per property."""

@@ -10,10 +10,10 @@ import time
 import psutil
 import pytest
 
-import balanced_aggregation.rewards.math_process as math_process
+import balanced_aggregation.rewards.mathematics.process as math_process
 from balanced_aggregation.errors import InfrastructureError, UserError
 from balanced_aggregation.rewards import Outcome, Submission, VerifierPool, check_math, check_math_batch
-from balanced_aggregation.rewards.math_process import MathProcess
+from balanced_aggregation.rewards.mathematics.process import MathProcess
 
 WORKER = """
 import json, os, signal, sys, time

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from balanced_aggregation.rewards.extraction import final_boxed
+from balanced_aggregation.rewards.mathematics.extraction import final_boxed
 
 _DAPO_PREFIX = (
     "Solve the following math problem step by step. The last line of your response should be of the form Answer: "

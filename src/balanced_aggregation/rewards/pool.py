@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from balanced_aggregation.errors import UserError
 from balanced_aggregation.rewards.arithmetic import check_arithmetic
 from balanced_aggregation.rewards.code import judge_code
-from balanced_aggregation.rewards.math_process import MathProcess
+from balanced_aggregation.rewards.mathematics.process import MathProcess
 from balanced_aggregation.rewards.verdict import Verdict
 
 INLINE: dict[str, Callable[[str, str], Verdict]] = {"arithmetic": check_arithmetic}

@@ -7,9 +7,17 @@ the same ones: naming all candidates is no way to a reward.
 import re
 from functools import lru_cache
 
-from balanced_aggregation.rewards.names import LABEL, SYMBOL, closing_place, is_name, is_number, split, top_level
-from balanced_aggregation.rewards.nodes import Group, Leaf, Matrix, Named, Node, Relation, Several, Union
-from balanced_aggregation.rewards.notation import balanced, key
+from balanced_aggregation.rewards.mathematics.names import (
+    LABEL,
+    SYMBOL,
+    closing_place,
+    is_name,
+    is_number,
+    split,
+    top_level,
+)
+from balanced_aggregation.rewards.mathematics.nodes import Group, Leaf, Matrix, Named, Node, Relation, Several, Union
+from balanced_aggregation.rewards.mathematics.notation import balanced, key
 
 LARGEST_LIST = 64
 _DEEPEST = 12

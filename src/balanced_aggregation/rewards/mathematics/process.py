@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from balanced_aggregation.errors import InfrastructureError
-from balanced_aggregation.rewards.extraction import answer_part, final_boxed
+from balanced_aggregation.rewards.mathematics.extraction import answer_part, final_boxed
 from balanced_aggregation.rewards.verdict import Outcome, Verdict
 
 CPU_SECONDS = 5.0
@@ -83,7 +83,7 @@ class MathProcess:
         if self._retired:
             raise InfrastructureError("a verifier was closed while it was judging")
         limits = [str(CPU_SECONDS), str(MEMORY_BYTES)]
-        command = [sys.executable, "-m", "balanced_aggregation.rewards.math_worker", *limits]
+        command = [sys.executable, "-m", "balanced_aggregation.rewards.mathematics.worker", *limits]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         try:
             self._process = subprocess.Popen(

@@ -2,7 +2,7 @@
 
 import re
 
-from balanced_aggregation.rewards.literals import read_literal
+from balanced_aggregation.rewards.mathematics.literals import read_literal
 
 _LETTER = r"(?:\\[a-zA-Z]+|[a-zA-Z])"
 _SUBSCRIPT = r"(?:\s*(?:_|\^\s*(?=\{?\s*\\?(?:prime|ast|\*)))\s*(?:\{(?:[^{}]|\{[^{}]*\})*\}|\\?[a-zA-Z]+|\d)|\s*')*"

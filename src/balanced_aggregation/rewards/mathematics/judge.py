@@ -10,11 +10,11 @@ The grader of math-verify is not used. For it, 1/2004! is 1/2006!, 1e-8 is 2e-8 
 import re
 from functools import lru_cache
 
-from balanced_aggregation.rewards import comparison
-from balanced_aggregation.rewards.extraction import answer_part, final_boxed
-from balanced_aggregation.rewards.nodes import Node
-from balanced_aggregation.rewards.notation import balanced, tidy
-from balanced_aggregation.rewards.structure import Unreadable, read
+from balanced_aggregation.rewards.mathematics import comparison
+from balanced_aggregation.rewards.mathematics.extraction import answer_part, final_boxed
+from balanced_aggregation.rewards.mathematics.nodes import Node
+from balanced_aggregation.rewards.mathematics.notation import balanced, tidy
+from balanced_aggregation.rewards.mathematics.structure import Unreadable, read
 from balanced_aggregation.rewards.verdict import Outcome, Verdict
 
 LONGEST_ANSWER = 4000
@@ -47,14 +47,11 @@ def judge_math(response: str, gold: str, tolerance: float | None = None) -> Verd
         answers = read(tidy(extracted))
         equal = any(comparison.equal(one, other, tolerance) for one in expected for other in answers)
         known = equal or any(map(comparison.readable, answers))
-    except (Exception, RecursionError, MemoryError):  # sympy fails in many ways on what a model writes
+    except Exception:  # sympy fails in many ways on what a model writes
         return Verdict(Outcome.UNREADABLE, extracted)
     if equal:
         return Verdict(Outcome.EQUAL, extracted)
     return Verdict(Outcome.NOT_EQUAL if known else Outcome.UNREADABLE, extracted)
-
-
-check_math = judge_math
 
 
 @lru_cache(maxsize=1024)

@@ -5,11 +5,11 @@ from fractions import Fraction
 
 import sympy
 
-from balanced_aggregation.rewards.expressions import expression
-from balanced_aggregation.rewards.identity import exact_fraction, is_constant, same
-from balanced_aggregation.rewards.literals import Literal, agree, near, read_literal
-from balanced_aggregation.rewards.notation import key
-from balanced_aggregation.rewards.units import Unit, conversion, split_unit
+from balanced_aggregation.rewards.mathematics.expressions import expression
+from balanced_aggregation.rewards.mathematics.identity import exact_fraction, is_constant, same
+from balanced_aggregation.rewards.mathematics.literals import Literal, agree, near, read_literal
+from balanced_aggregation.rewards.mathematics.notation import key
+from balanced_aggregation.rewards.mathematics.units import Unit, conversion, split_unit
 
 _PERCENT = Fraction(1, 100)
 _BASE = re.compile(r"\(?(\d[\dA-Fa-f]*|[A-F][\dA-F]+)\)?\s*_\s*\{?\s*(\d+)\s*\}?")

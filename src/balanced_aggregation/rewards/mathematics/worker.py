@@ -16,7 +16,7 @@ def main(cpu_seconds: float, memory_bytes: int) -> None:
     # The kernel kills: a handler in Python would wait for the end of a computation in C.
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
 
-    from balanced_aggregation.rewards.mathematics import judge_math
+    from balanced_aggregation.rewards.mathematics.judge import judge_math
 
     for line in sys.stdin:
         request = json.loads(line)

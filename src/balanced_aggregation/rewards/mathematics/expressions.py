@@ -12,7 +12,7 @@ import sympy
 from latex2sympy2_extended.latex2sympy2 import ConversionConfig, latex2sympy
 from sympy.core.function import AppliedUndef, UndefinedFunction
 
-from balanced_aggregation.rewards.literals import TooLarge
+from balanced_aggregation.rewards.mathematics.literals import TooLarge
 
 _LARGEST_BITS = 100_000
 _LARGEST_FACTORIAL = 3000

@@ -6,13 +6,13 @@ from fractions import Fraction
 
 import sympy
 
-from balanced_aggregation.rewards.identity import exact_fraction, is_constant, proportional, same
-from balanced_aggregation.rewards.literals import read_literal
-from balanced_aggregation.rewards.names import function
-from balanced_aggregation.rewards.nodes import Group, Leaf, Matrix, Named, Node, Relation, Several, Union
-from balanced_aggregation.rewards.notation import key
-from balanced_aggregation.rewards.units import split_unit
-from balanced_aggregation.rewards.values import formula, same_value, words
+from balanced_aggregation.rewards.mathematics.identity import exact_fraction, is_constant, proportional, same
+from balanced_aggregation.rewards.mathematics.literals import read_literal
+from balanced_aggregation.rewards.mathematics.names import function
+from balanced_aggregation.rewards.mathematics.nodes import Group, Leaf, Matrix, Named, Node, Relation, Several, Union
+from balanced_aggregation.rewards.mathematics.notation import key
+from balanced_aggregation.rewards.mathematics.units import split_unit
+from balanced_aggregation.rewards.mathematics.values import formula, same_value, words
 
 _CHAIN = Fraction(1, 100)
 _NAME = r"\\?[a-zA-Z]+(?:_(?:\{\w+\}|\w))?"

@@ -229,7 +229,7 @@ def test_a_grader_that_cannot_start_processes_is_no_wrong_answer(tmp_path, envir
 
 
 @pytest.mark.slow
-def test_time_limits_are_told_from_wrong_answers(environment):
+def test_what_keeps_the_graders_from_a_verdict_is_told_from_wrong_answers(environment):
     code = r"""
 import sys
 sys.dont_write_bytecode = True
@@ -241,12 +241,23 @@ metrics.MathScores.match.timeout_seconds = 1
 print(metrics.MathScores(3).score(doc, [r"\boxed{5}", r"\boxed{6}", r"$\boxed{" + "1+" * 3000 + "1}$"]))
 metrics.RESPONSE_SECONDS = 2
 print(metrics.MathScores(2).score(doc, [r"\(" * 20_000, r"\boxed{5}"]))
+metrics.TEST_SECONDS = 1
+doc.specific = {"inputs": ["3"], "outputs": ["4"], "fn_name": "f"}
+programs = [
+    "def f(x): return x + 1",
+    "def f(x): return x",
+    "def f(x):\n while True: pass",
+    "import os\ndef f(x): os._exit(0)",
+    "class Odd:\n def __eq__(self, other): return 'equal'\ndef f(x): return Odd()",
+]
+print(metrics.CodeScores(5).score(doc, [f"```\n{program}\n```" for program in programs]))
 """
     variables = environment | {"HF_HUB_OFFLINE": "1", "HF_HOME": environment["TMPDIR"]}
     command = [PYTHON, "-c", code, SCRIPTS]
     result = subprocess.run(command, env=variables, text=True, capture_output=True, timeout=200)
     assert result.returncode == 0, result.stderr
-    assert result.stdout.splitlines()[-2:] == [
+    assert [line for line in result.stdout.splitlines() if line.startswith("([")] == [
         str(([1.0, 0.0, 0.0], [None, None, "parse_time_limit"])),
         str(([0.0, 1.0], ["response_time_limit", None])),
+        str(([1.0, 0.0, 0.0, 0.0, 0.0], [None, None, "test_time_limit", "no_result", "grader_failed"])),
     ]

@@ -4,17 +4,13 @@ lighteval's own ``AvgAtN`` cannot be used as it is: it scores the text from befo
 and keeps no score of a single response.
 """
 
-import contextlib
 import json
-import signal
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from errors import GraderError
 from lighteval.metrics.dynamic_metrics import MultilingualExtractiveMatchMetric
 from lighteval.metrics.metrics_sample import PassAtK, SampleLevelComputation, SamplingMetric
-from lighteval.metrics.utils import extractive_match_utils, math_comparison
 from lighteval.metrics.utils.extractive_match_utils import (
     ExprExtractionConfig,
     LatexExtractionConfig,
@@ -26,6 +22,7 @@ from lighteval.models.model_output import ModelResponse
 from lighteval.tasks.requests import Doc, SamplingMethod
 from lighteval.tasks.tasks.lcb import codegen_metrics as lcb
 from lighteval.utils.language import Language
+from limits import OutOfTime, cpu_limit, parse_limits
 from sympy import Expr, Number
 
 TEST_SECONDS = 6  # for each test of a program: the default of LiveCodeBench's grader
@@ -94,13 +91,13 @@ class MathScores(_ScoredSamples):
 
     def _score(self, doc: Doc, text: str) -> tuple[float, str | None]:
         alone = Doc(query=doc.query, choices=doc.choices, gold_index=doc.gold_index)
-        expired = _limits.expired
+        expired = parse_limits.expired
         try:
-            with _cpu_limit(RESPONSE_SECONDS):
+            with cpu_limit(RESPONSE_SECONDS):
                 score = float(self.match.compute(doc=alone, model_response=ModelResponse(text=[text])))
-        except _OutOfTime:
+        except OutOfTime:
             return 0.0, "response_time_limit"
-        return score, "parse_time_limit" if _limits.expired > expired and score == 0 else None
+        return score, "parse_time_limit" if parse_limits.expired > expired and score == 0 else None
 
 
 class CodeScores(_ScoredSamples):
@@ -157,59 +154,18 @@ def _run_programs(tests: dict, programs: Sequence[str]) -> list[tuple[float, lis
         number: lcb.evaluate_generations_by_problem([[program], sample, TEST_SECONDS])
         for number, program in enumerate(programs)
     }
+    for number, (codes,) in results.items():
+        if not all(isinstance(code, int) for code in codes):  # a program's own ``==`` may return anything
+            results[number] = [[GRADER_FAILED]]
     passed = lcb.compute_metrics_from_results(results, k_list=[1])["detail"]["pass@1"]
     return [(float(passed[number]), results[number][0]) for number in range(len(programs))]
-
-
-class _Limits:
-    """Counts how often lighteval's time limit on parsing and comparing ran out; it makes a "not equal" of that."""
-
-    expired = 0
-
-    def watch(self, timeout: Callable) -> Callable:
-        def watched_timeout(timeout_seconds: int) -> Callable:
-            def decorate(function: Callable) -> Callable:
-                limited = timeout(timeout_seconds)(function)
-
-                def run(*arguments: object, **options: object) -> object:
-                    start = time.monotonic()
-                    try:
-                        return limited(*arguments, **options)
-                    finally:
-                        self.expired += time.monotonic() - start >= timeout_seconds
-
-                return run
-
-            return decorate
-
-        return watched_timeout
-
-
-class _OutOfTime(BaseException):
-    """Not an Exception: lighteval catches those."""
-
-
-@contextlib.contextmanager
-def _cpu_limit(seconds: float) -> Iterator[None]:
-    """Raise _OutOfTime after so much CPU time; does not get in the way of lighteval's limits, which use SIGALRM."""
-
-    def expire(number: int, frame: object) -> None:
-        raise _OutOfTime
-
-    previous = signal.signal(signal.SIGPROF, expire)
-    signal.setitimer(signal.ITIMER_PROF, seconds, 1)  # and again, should something on the way have caught it
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, previous)
 
 
 def _tell_grader_failures(check_correctness: Callable) -> Callable:
     def check(sample: dict, generation: str, timeout: int) -> list[int]:
         try:
             return check_correctness(sample, generation, timeout)
-        except Exception:  # whatever it is: the caller would take it for a wrong answer
+        except Exception:  # whatever it is, lighteval would take it for a wrong answer
             return [GRADER_FAILED]
 
     return check
@@ -219,7 +175,4 @@ def _powers_of_two(n: int) -> list[int]:
     return [2**power for power in range(1, n.bit_length()) if 2**power <= n]
 
 
-_limits = _Limits()
-math_comparison.timeout = _limits.watch(math_comparison.timeout)
-extractive_match_utils.timeout = _limits.watch(extractive_match_utils.timeout)
 lcb.check_correctness = _tell_grader_failures(lcb.check_correctness)

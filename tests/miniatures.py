@@ -99,7 +99,7 @@ def livecodebench(path, private="pickled"):
             "question_id": "1234", "question_content": "Add them in a function.",
             "starter_code": "class Solution:\n    def add(self, a: int, b: int) -> int:\n        ",
             "metadata": json.dumps({"func_name": "add"}), "public_test_cases": json.dumps([FUNCTIONAL_TEST]),
-            "private_test_cases": "",
+            "private_test_cases": json.dumps([FUNCTIONAL_TEST]),
         },
     ]  # fmt: skip
     return write_lines(path, rows)

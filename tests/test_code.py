@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balanced_aggregation.errors import InfrastructureError, UserError
+from balanced_aggregation.errors import GoldError, InfrastructureError
 from balanced_aggregation.rewards import code
 from balanced_aggregation.rewards.code import judge_code, last_program, same_output, same_value
 from balanced_aggregation.rewards.sandbox import Ending, Execution, Limits
@@ -286,7 +286,7 @@ def test_same_value_is_equality_of_json_but_for_truth_values(value, other):
     ],
 )  # fmt: skip
 def test_a_gold_that_cannot_be_read_is_the_users_mistake(bad):
-    with pytest.raises(UserError, match="gold of a program"):
+    with pytest.raises(GoldError, match="gold of a program"):
         judge_code("no program", bad)
 
 

@@ -76,7 +76,7 @@ def test_the_six_benchmarks_in_the_forms_of_their_copies(tmp_path):
         "olympiadbench": ["$2$", "$1,3$", "$x^2$, $-x$", "4.2"],
         "minerva-math": ["4.5e33", r"\frac{1}{2} m v^2", "-7"],
     }
-    assert [len(gold["tests"]) for gold in code] == [2, 1]  # the public tests, then the private ones
+    assert [len(gold["tests"]) for gold in code] == [2, 2]  # the public tests, then the private ones
     assert [gold["function"] for gold in code] == [None, "add"]
     assert code[0]["tests"][1] == {"input": "5 6\n", "output": "11\n", "testtype": "stdin"}
 
@@ -90,6 +90,46 @@ def test_livecodebench_in_its_other_forms(tmp_path):
     message = r"livecodebench: rows of .* private tests cannot be decoded: tests hold builtins.print"
     with pytest.raises(UserError, match=message):
         read_source(local("livecodebench", miniatures.livecodebench(tmp_path / "e", "evil"), rows=2))
+
+
+def test_what_is_missing_in_a_parquet_file_is_missing(tmp_path):
+    row = {
+        "question_id": "x",
+        "question_content": "Add.",
+        "starter_code": None,
+        "public_tests": [miniatures.CODE_TESTS],
+    }
+    pd.DataFrame([row, row | {"question_id": "y", "starter_code": "def f():"}]).to_parquet(tmp_path / "l.parquet")
+    problems, origin = read_source(local("livecodebench", tmp_path / "l.parquet", rows=2))
+    assert "nan" not in problems["problem"][0] and "standard input" in problems["problem"][0]
+    assert json.loads(problems["gold"][0])["function"] is None
+    assert origin["note"].startswith("public tests only")
+    rows = [json.loads(line) for line in miniatures.livecodebench(tmp_path / "h").read_text().splitlines()]
+    pd.DataFrame(rows).assign(private_test_cases=None).to_parquet(tmp_path / "h.parquet")
+    with pytest.raises(UserError, match=r"rows of .* a problem without private tests"):
+        read_source(local("livecodebench", tmp_path / "h.parquet", rows=2))
+
+
+def test_a_program_whose_tests_cannot_be_read_is_found_before_anything_is_generated(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    row = {"question_id": "x", "question_content": "Add.", "starter_code": ""}
+    tests = [miniatures.FUNCTIONAL_TEST | {"output": "no JSON"}]
+    path = miniatures.write_lines(tmp_path / "l.jsonl", [row | {"public_tests": tests, "function": "add"}])
+    test = study(train={"kind": "arithmetic"}, benchmarks=[{"kind": "livecodebench", "path": str(path), "rows": 1}])
+    with pytest.raises(UserError, match=r"livecodebench: gold .* of problem x: the verifier cannot match it"):
+        prepare_statements(test, Layout(test), "livecodebench")
+
+
+def test_ids_that_stand_twice_and_empty_statements_are_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [{"problem": "p", "answer": "1", "unique_id": "u"}, {"problem": "q", "answer": "1", "unique_id": "u"}]
+    path = miniatures.write_lines(tmp_path / "m.jsonl", rows)
+    test = study(train={"kind": "arithmetic"}, benchmarks=[{"kind": "math-500", "path": str(path), "rows": 2}])
+    with pytest.raises(UserError, match=r"^math-500: two problems have the id 'u'$"):
+        prepare_statements(test, Layout(test), "math-500")
+    miniatures.write_lines(path, [rows[0], rows[1] | {"unique_id": "v", "problem": ""}])
+    with pytest.raises(UserError, match=r"^math-500: problem 'v' has an empty problem$"):
+        prepare_statements(test, Layout(test), "math-500")
 
 
 def test_golds_keep_their_leading_zeros_and_dates_stay_text(tmp_path):
@@ -326,6 +366,11 @@ def test_a_further_benchmark_or_another_place_of_a_file_is_no_other_training():
     one = study(train=train, benchmarks=[{"kind": "math-500"}])
     two = study(train=train | {"path": "there.parquet"}, benchmarks=[{"kind": "math-500"}, {"kind": "arithmetic"}])
     assert training_settings(one, "token") == training_settings(two, "token")
+    sums = {"kind": "arithmetic", "name": "sums"}
+    alone, together = (
+        study(train={"kind": "arithmetic"}, benchmarks=b) for b in ([sums], [sums, sums | {"name": "m"}])
+    )
+    assert training_settings(alone, "token") == training_settings(together, "token")
     other = study(train=train | {"limit": 9}, benchmarks=[{"kind": "math-500"}])
     assert training_settings(one, "token") != training_settings(other, "token")
     # But where problems of benchmarks are taken out of the training set, it is another one.

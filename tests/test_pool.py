@@ -1,6 +1,8 @@
 """The processes in which mathematics is verified: killed, crashed, stalled, and never a wrong reward for it."""
 
+import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -11,7 +13,7 @@ import psutil
 import pytest
 
 import balanced_aggregation.rewards.mathematics.process as math_process
-from balanced_aggregation.errors import InfrastructureError, UserError
+from balanced_aggregation.errors import GoldError, InfrastructureError, UserError
 from balanced_aggregation.rewards import Outcome, Submission, VerifierPool, check_math, check_math_batch
 from balanced_aggregation.rewards.mathematics.process import MathProcess
 
@@ -26,6 +28,8 @@ for line in sys.stdin:
         while True: pass
     if response == "die":
         os.kill(os.getpid(), signal.SIGSEGV)
+    if response == "fail":
+        sys.exit(1)
     if response == "die once" and not os.path.exists(sys.argv[1]):
         open(sys.argv[1], "w").close()
         os._exit(3)
@@ -60,6 +64,22 @@ def test_a_crash_is_a_verdict_only_if_a_sound_process_crashes_as_well(fake):
     assert process.judge("die once", "1", None).outcome is Outcome.EQUAL
     assert process.judge("other", "1", None).outcome is Outcome.NOT_EQUAL
     assert len(started) == 4
+
+
+@pytest.mark.parametrize("cause", ["fail", "kill"])
+def test_what_no_answer_can_do_to_its_process_is_a_failure_of_the_machinery(fake, monkeypatch, cause):
+    process, started = fake
+    if cause == "kill":  # as the kernel does when memory is short
+        ask = process._exchange
+
+        def killing(request, seconds):
+            if request["response"] == "hang":
+                started[-1].kill()
+            return ask(request, seconds)
+
+        monkeypatch.setattr(process, "_exchange", killing)
+    with pytest.raises(InfrastructureError, match="ended with exit code"):
+        process.judge("hang" if cause == "kill" else "fail", "1", None)
 
 
 def test_time_used_up_is_a_verdict(fake):
@@ -128,6 +148,40 @@ def test_a_gold_that_cannot_be_read_is_an_error_and_not_a_zero():
     with pytest.raises(ValueError, match="gold"):
         check_math(r"\boxed{3}", "")
     assert check_math(r"\boxed{3}", "3").correct  # and the process lives
+
+
+def test_many_open_files_are_no_unreadable_gold(tmp_path):
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit[1] < 2000:
+        pytest.skip("no more than a thousand files may be open here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2000, limit[1]))
+    files = [(tmp_path / "f").open("w") for _ in range(1100)]
+    try:
+        with VerifierPool() as pool:
+            assert pool.submit(Submission("math", r"\boxed{1}", "1")).result().correct
+    finally:
+        for file in files:
+            file.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+
+
+def test_closing_ends_a_program_between_its_tests_and_a_failure_cancels_the_rest():
+    tests = [{"input": "", "output": "", "testtype": "stdin"}] * 100
+    gold = json.dumps({"tests": tests, "function": None})
+    with VerifierPool() as pool:
+        pending = pool.submit(Submission("code", "```python\nimport time\ntime.sleep(0.2)\n```", gold))
+        time.sleep(3)
+        started = time.monotonic()
+    assert time.monotonic() - started < 5
+    with pytest.raises(InfrastructureError, match="closed while it was judging"):
+        pending.result()
+
+    with VerifierPool() as pool:
+        wrong = [Submission("math", r"\boxed{1}", ""), *[Submission("math", r"\boxed{1}", "1")] * 5000]
+        started = time.monotonic()
+        with pytest.raises(GoldError):
+            pool.verify(wrong)
+    assert time.monotonic() - started < 10
 
 
 def test_an_unknown_verifier_is_named():

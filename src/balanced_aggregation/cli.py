@@ -12,7 +12,7 @@ import tyro
 
 from balanced_aggregation.checkpoints import Checkpoint
 from balanced_aggregation.config import Study
-from balanced_aggregation.errors import InfrastructureError, UserError
+from balanced_aggregation.errors import GoldError, InfrastructureError, UserError
 from balanced_aggregation.files import write_text
 from balanced_aggregation.layout import Layout
 from balanced_aggregation.study_file import json_schema, load_study
@@ -209,11 +209,13 @@ def main() -> None:
         os.environ.setdefault(name, value)
     try:
         app.cli(prog="balagg", description="Aggregation rules of GRPO, compared.")
-    except UserError as error:
+    except (UserError, GoldError) as error:
         sys.exit(f"error: {error}")
     except InfrastructureError as error:
         sys.exit(f"error: the machinery failed, no result was written: {error}")
     except FileNotFoundError as error:
-        sys.exit(f"error: {error.filename}: no such file; an earlier stage makes it")
+        sys.exit(f"error: {error.filename or error}: no such file; an earlier stage makes it")
+    except OSError as error:
+        sys.exit(f"error: {error}")
     except KeyboardInterrupt:
         sys.exit(130)

@@ -1,5 +1,6 @@
 """The study: one YAML file, validated. Every number that a result depends on stands here."""
 
+import string
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -136,7 +137,7 @@ class SourceData(Section):
         "minerva-math",
         "livecodebench",
     ]
-    path: str | None = Field(default=None, description="A local copy (Parquet or JSON lines).")
+    path: str | None = Field(default=None, min_length=1, description="A local copy (Parquet or JSON lines).")
     sha256: str | None = Field(
         default=None, pattern="^[0-9a-f]{64}$", description="Digest that the local copy must have."
     )
@@ -166,11 +167,13 @@ class SourceData(Section):
         if prompt is None:
             return None
         try:
-            filled = prompt.format(problem="<the problem>")
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            fields = [field[1:] for field in string.Formatter().parse(prompt) if field[1] is not None]
+        except ValueError as error:
             raise ValueError("must be a format string whose only field is {problem}") from error
-        if "<the problem>" not in filled:
+        if not fields:
             raise ValueError("must contain {problem}")
+        if any(field != ("problem", "", None) for field in fields):
+            raise ValueError("must be a format string whose only field is {problem}")
         return prompt
 
 
@@ -384,9 +387,8 @@ class Study(Section):
             resolved = self.decoding(benchmark.name)
             too_large = [k for k in resolved.pass_at if k > resolved.samples]
             if too_large:
-                raise ValueError(
-                    f"evaluation.pass_at = {too_large[0]}: at most samples = {resolved.samples} of {benchmark.name}"
-                )
+                key = "evaluation.pass_at" if benchmark.pass_at is None else f"pass_at of benchmark {benchmark.name}"
+                raise ValueError(f"{key} = {too_large[0]}: at most samples = {resolved.samples} of {benchmark.name}")
             if self.evaluation.lighteval and benchmark.kind == "arithmetic":
                 raise ValueError(f"evaluation.lighteval = True: has no task for the arithmetic of {benchmark.name!r}")
         available = getattr(self.data.train, "problems", None) or getattr(self.data.train, "limit", None)

@@ -5,5 +5,9 @@ class UserError(Exception):
     """A mistake in the study, a file or a command line. The command prints its message, without a traceback."""
 
 
+class GoldError(ValueError):
+    """A gold answer that cannot be read: no response could be judged by it."""
+
+
 class InfrastructureError(RuntimeError):
     """The machinery failed, not what it was asked to judge: never a reward of 0, always the end of the run."""

@@ -42,8 +42,8 @@ def statements_settings(study: Study, name: str) -> dict[str, Any]:
     Where a local copy lies is no part of it: what is in it counts, and its digest is kept with the statements.
     """
     own = _dataset(study, name)
-    if isinstance(own, ArithmeticData):  # distinct from the problems of the benchmarks before it
-        before = [_dump(b, ArithmeticData) for b in arithmetic_before(study, name)]
+    if isinstance(own, ArithmeticData):  # distinct from the problems of those before it
+        before = [_dump(data, ArithmeticData) for _, data in arithmetic_before(study, name)]
         return {"seed": study.data.seed, "own": _dump(own, ArithmeticData), "before": before}
     return {"role": name == TRAIN, **own.model_dump(mode="json", include={"kind", "sha256", "rows"})}
 
@@ -67,7 +67,10 @@ def data_settings(study: Study, name: str) -> dict[str, Any]:
     }
     if name == TRAIN and removes_contamination(study):
         benchmarks = {other: statements_settings(study, other) for other in public_benchmarks(study)}
-        settings |= {"contamination": contamination_settings(study), "benchmarks": benchmarks}
+        contamination = contamination_settings(study)
+        if study.data.contamination.remove == "exact":  # n-grams are only reported
+            contamination = {"remove": "exact"}
+        settings |= {"contamination": contamination, "benchmarks": benchmarks}
     return settings
 
 
@@ -91,10 +94,14 @@ def removes_contamination(study: Study) -> bool:
     return study.data.contamination.remove != "none" and bool(public_benchmarks(study))
 
 
-def arithmetic_before(study: Study, name: str) -> list[ArithmeticData]:
-    """Arithmetic benchmarks that are drawn before the named set of problems; the training set comes last."""
-    names = [benchmark.name for benchmark in study.data.benchmarks] + [TRAIN]
-    return [b for b in study.data.benchmarks[: names.index(name)] if b.kind == "arithmetic"]
+def arithmetic_before(study: Study, name: str) -> list[tuple[str, ArithmeticData]]:
+    """Generated sets that are drawn before the named one, with their names: the training set comes first.
+
+    So a further benchmark changes neither the training set nor the benchmarks before it.
+    """
+    names = [TRAIN, *(benchmark.name for benchmark in study.data.benchmarks)]
+    before = [(other, _dataset(study, other)) for other in names[: names.index(name)]]
+    return [(other, data) for other, data in before if isinstance(data, ArithmeticData)]
 
 
 def initial_model_settings(study: Study) -> dict[str, Any]:
@@ -159,10 +166,18 @@ def source_digest() -> str:
     return json_digest({str(f): digest(PACKAGE / f) for f in used})
 
 
+def response_source_digest() -> str:
+    """Digest of the code that responses to benchmarks follow from."""
+    files = [PACKAGE / name for name in ("models.py", "seeding.py", "rewards/responses.py")]
+    files += [PACKAGE / "evaluation" / name for name in ("generate.py", "parts.py")]
+    files += sorted((PACKAGE / "rollout").glob("*.py"))
+    return json_digest({str(file.relative_to(PACKAGE)): digest(file) for file in files})
+
+
 def verifier_digest() -> str:
     """Digest of the code and the packages that verdicts follow from."""
     packages = ("math-verify", "latex2sympy2_extended", "sympy")
-    code = {path.name: digest(path) for path in VERIFIER_CODE}
+    code = {str(path.relative_to(PACKAGE)): digest(path) for path in VERIFIER_CODE}
     return json_digest([code, {name: importlib.metadata.version(name) for name in packages}])
 
 

@@ -83,10 +83,9 @@ def _allowed_keys(location: list[str | int], values: Any) -> list[str]:
     section: Any = Study
     for part in location:
         values = values[part]
-        if isinstance(part, int):
-            continue
-        section = section.model_fields[part].annotation
-        candidates = [a for a in _flatten(section) if isinstance(a, type) and issubclass(a, Section)]
+        if not isinstance(part, int):
+            annotation = section.model_fields[part].annotation
+        candidates = [a for a in _flatten(annotation) if isinstance(a, type) and issubclass(a, Section)]
         kind = values.get("kind") if isinstance(values, dict) else None
         fitting = [
             c for c in candidates if "kind" in c.model_fields and kind in _flatten(c.model_fields["kind"].annotation)

@@ -28,6 +28,7 @@ from balanced_aggregation.provenance import (
     response_settings,
     statements_settings,
     training_settings,
+    verifier_digest,
 )
 from balanced_aggregation.reporting import figures, tables
 from balanced_aggregation.rule_loading import rule_file
@@ -58,6 +59,7 @@ class Plan(Layout):
         self.settings = {
             "model": json_digest(model_settings(study)),
             "initial_model": json_digest(initial_model_settings(study)),
+            "verifier": verifier_digest(),
             "contamination": json_digest(contamination_settings(study)),
             "metrics": json_digest([study.decoding(b.name).model_dump(mode="json") for b in study.data.benchmarks]),
             "tracking": json_digest(study.tracking.model_dump(mode="json")),
@@ -67,6 +69,7 @@ class Plan(Layout):
         self._rule_files = {name: [file] if file else [] for name, file in files.items()}
         self._training_settings = {name: json_digest(training_settings(study, name)) for name in self.rules}
         self.benchmark_names = [benchmark.name for benchmark in study.data.benchmarks]
+        self._data = {TRAIN: study.data.train} | {benchmark.name: benchmark for benchmark in study.data.benchmarks}
         self.datasets = [TRAIN, *self.benchmark_names]
         self.any_run = self.run("{aggregation}", "{seed}")
         self.any_responses = self.responses("{checkpoint}", "{benchmark}")
@@ -96,6 +99,7 @@ class Plan(Layout):
         self.verifier_code = VERIFIER_CODE
         self.repository = REPOSITORY
         self.lighteval_ready = LIGHTEVAL_PYTHON.parent.parent / "installed"
+        self.lighteval_lock = REPOSITORY / "envs" / "lighteval.lock"
         self.lighteval_code = sorted(LIGHTEVAL_SCRIPT.parent.glob("*.py"))
         reporting = PACKAGE / "reporting"
         self.table_code = [reporting / "statistics.py", reporting / "tables.py"]
@@ -117,6 +121,12 @@ class Plan(Layout):
             return self.initial_model
         found = Checkpoint.parse(self.study, wildcards.checkpoint)
         return self.run(found.rule, found.seed) / "run.json"
+
+    def local_copy(self, wildcards: Any) -> list[str]:
+        """The file that a dataset is read from, if it is a local one and there."""
+        data = next(d for n, d in self._data.items() if n == wildcards.dataset)
+        path = getattr(data, "path", None)
+        return [path] if path and Path(path).is_file() else []
 
     def statements_settings(self, wildcards: Any) -> str:
         """Digest of the settings of a dataset's statements."""

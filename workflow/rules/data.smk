@@ -2,6 +2,8 @@
 
 
 rule statements:
+    input:
+        plan.local_copy,
     output:
         plan.statements("{dataset}"),
         plan.statements_manifest("{dataset}"),

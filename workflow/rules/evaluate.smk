@@ -40,12 +40,15 @@ rule score:
     threads: plan.study.verifiers
     params:
         study=plan.study_file,
+        settings=plan.settings["verifier"],
     shell:
         "balagg score {params.study} --checkpoint {wildcards.checkpoint} --benchmark {wildcards.benchmark}"
         " 2>&1 | tee {log}"
 
 
 rule lighteval_environment:
+    input:
+        plan.lighteval_lock,
     output:
         plan.lighteval_ready,
     log:

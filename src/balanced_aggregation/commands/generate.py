@@ -10,7 +10,7 @@ from balanced_aggregation.evaluation.generate import generate_responses
 from balanced_aggregation.files import read_json
 from balanced_aggregation.layout import Layout
 from balanced_aggregation.models import end_token_ids, load_model
-from balanced_aggregation.provenance import response_settings, source_digest, versions, weights_digest
+from balanced_aggregation.provenance import response_settings, response_source_digest, versions, weights_digest
 from balanced_aggregation.rollout.transformers_engine import TransformersEngine
 from balanced_aggregation.seeding import derive_seed, make_deterministic
 
@@ -29,7 +29,7 @@ def generate(study: Study, layout: Layout, checkpoint: Checkpoint, benchmark: st
         "model": weights_digest(folder),
         "problems": read_json(layout.manifest(benchmark))["sha256"],
         "settings": response_settings(study, benchmark),
-        "source": source_digest(),
+        "source": response_source_digest(),
         "versions": versions(),
     }
     model, tokenizer = load_model(folder)

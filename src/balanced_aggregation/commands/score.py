@@ -5,11 +5,13 @@ import sys
 from balanced_aggregation.checkpoints import Checkpoint
 from balanced_aggregation.config import Study
 from balanced_aggregation.data import read_problems
+from balanced_aggregation.errors import UserError
 from balanced_aggregation.evaluation.lighteval import score_by_lighteval
 from balanced_aggregation.evaluation.metrics import average_name
 from balanced_aggregation.evaluation.parts import read_described
 from balanced_aggregation.evaluation.schemas import RESPONSES
 from balanced_aggregation.evaluation.score import score_responses
+from balanced_aggregation.files import digest
 from balanced_aggregation.layout import Layout
 from balanced_aggregation.provenance import verifier_digest
 from balanced_aggregation.rewards import VerifierPool
@@ -24,6 +26,11 @@ def score(study: Study, layout: Layout, checkpoint: Checkpoint, benchmark: str) 
     """
     responses, made_from = read_described(layout.responses(checkpoint.name, benchmark), RESPONSES)
     problems = read_problems(layout.benchmark(benchmark))
+    if made_from["problems"] != digest(layout.benchmark(benchmark)):
+        raise UserError(
+            f"{layout.responses(checkpoint.name, benchmark)}: holds responses to other problems than "
+            f"{layout.benchmark(benchmark)}; `snakemake` generates them anew"
+        )
     fingerprint = {"responses": made_from, "verifier": verifier_digest()}
     path = layout.evaluation(checkpoint.name, benchmark)
     with VerifierPool(study.verifiers) as pool:

@@ -6,6 +6,7 @@ They raise ValueError, TypeError, KeyError or IndexError for rows that do not ha
 import base64
 import io
 import json
+import math
 import pickle
 import zlib
 from typing import Any
@@ -60,7 +61,7 @@ def aime_capitalised(frame: pd.DataFrame) -> pd.DataFrame:
 def olympiadbench(frame: pd.DataFrame) -> pd.DataFrame:
     """All final answers together are the gold; ``error`` is the absolute tolerance."""
     questions = [
-        "\n\n".join(str(part) for part in (row.context, row.question) if isinstance(part, str) and part)
+        f"{row.context}\n\n{row.question}" if row.context else row.question
         for row in frame.assign(context=frame.get("context")).itertuples()
     ]
     problems = _problems(frame["id"], questions, frame["final_answer"].map(_joined))
@@ -91,7 +92,7 @@ def livecodebench(frame: pd.DataFrame) -> pd.DataFrame:
     """Public and private tests; the name of the function to call, if there is one, stands in the metadata."""
     golds = [
         _code_gold(
-            json.loads(row.public_test_cases) + _private_tests(getattr(row, "private_test_cases", None)),
+            json.loads(row.public_test_cases) + _private_tests(row.private_test_cases),
             json.loads(row.metadata or "{}").get("func_name"),
         )
         for row in frame.itertuples()
@@ -106,10 +107,10 @@ def livecodebench_public(frame: pd.DataFrame) -> pd.DataFrame:
     return _code_problems(frame, golds)
 
 
-def _private_tests(encoded: str | None) -> list[dict[str, str]]:
+def _private_tests(encoded: str) -> list[dict[str, str]]:
     """Tests that upstream writes as JSON, pickled, deflated and in base64, or as plain JSON."""
     if not encoded:
-        return []
+        raise ValueError("a problem without private tests")
     try:
         return json.loads(encoded)
     except json.JSONDecodeError:
@@ -158,6 +159,7 @@ def _problems(ids: Any, problems: Any, golds: Any) -> pd.DataFrame:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, str | int | float) or value != value:
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not number and not isinstance(value, str):
         raise ValueError(f"{value!r} where text or a number should be")
     return str(value)

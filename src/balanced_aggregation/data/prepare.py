@@ -16,19 +16,20 @@ from balanced_aggregation.data.contamination import contaminated, overlaps, summ
 from balanced_aggregation.data.prompts import ask
 from balanced_aggregation.data.reading import read_source
 from balanced_aggregation.data.sources import SOURCES
-from balanced_aggregation.errors import UserError
+from balanced_aggregation.errors import GoldError, UserError
 from balanced_aggregation.files import atomic_path, digest, write_json, write_text
 from balanced_aggregation.layout import Layout
-from balanced_aggregation.provenance import arithmetic_before, public_benchmarks
+from balanced_aggregation.provenance import arithmetic_before, public_benchmarks, removes_contamination
 from balanced_aggregation.rewards import Submission, VerifierPool
+from balanced_aggregation.rewards.code import read_tests
 from balanced_aggregation.seeding import derive_seed
 
 
 def prepare_statements(study: Study, layout: Layout, name: str) -> dict[str, Any]:
     """Write a dataset as it is: that of one benchmark, or the training set under the name `TRAIN`.
 
-    Generated arithmetic avoids the problems of the benchmarks before it; the training set comes after all of them. Of
-    a public training set, what stands there twice, with conflicting golds, or with a gold that the verifier cannot
+    Generated arithmetic avoids the problems of the training set and of the benchmarks before it. Of a public training
+    set, what stands there twice, with conflicting golds, or with a gold that the verifier cannot
     match is dropped and counted. A benchmark is whole or refused.
 
     Returns:
@@ -40,8 +41,8 @@ def prepare_statements(study: Study, layout: Layout, name: str) -> dict[str, Any
     data = _dataset(study, name)
     if isinstance(data, ArithmeticData):
         taken: set[Chain] = set()
-        for earlier in arithmetic_before(study, name):
-            draw_chains(earlier, _generator(study, earlier.name), taken)
+        for earlier, its_data in arithmetic_before(study, name):
+            draw_chains(its_data, _generator(study, earlier), taken)
         frame, manifest = _arithmetic(draw_chains(data, _generator(study, name), taken)), {}
     else:
         frame, manifest = read_source(data)
@@ -98,11 +99,13 @@ def prepare_problems(study: Study, layout: Layout, tokenizer: PreTrainedTokenize
     if isinstance(data, ArithmeticData):
         frame["prompt"] = frame["problem"]
     else:
-        if name == TRAIN and study.data.contamination.remove != "none":
+        if name == TRAIN and removes_contamination(study):
             found = pd.read_parquet(layout.contamination)
             clean = frame[~frame["id"].isin(contaminated(found, study.data.contamination.remove))]
             counts["dropped_contaminated"] = len(frame) - len(clean)
             frame = clean
+            if frame.empty:
+                raise UserError(f"{name}: every problem is one of a benchmark; data.contamination.remove takes all out")
         if name != TRAIN:
             frame = _limited(study, data, frame, name, counts)
         frame = _fitting(study, data, tokenizer, frame, name, counts)
@@ -151,14 +154,16 @@ def _matchable(study: Study, frame: pd.DataFrame, name: str, manifest: dict[str,
     if name != TRAIN:
         if wrong.any():
             row = frame[wrong].iloc[0]
-            raise UserError(f"{name}: gold {row['gold']!r} of problem {row['id']}: the verifier cannot match it")
+            raise UserError(f"{name}: gold {row['gold'][:200]!r} of problem {row['id']}: the verifier cannot match it")
         return frame
     manifest["dropped_unmatchable_gold"] = int(wrong.sum())
+    if wrong.all():
+        raise UserError(f"{name}: none of its {len(frame)} golds can be matched by the verifier")
     return frame[~wrong]
 
 
 def _unmatchable_golds(statements: pd.DataFrame, workers: int) -> pd.Series:
-    """Which golds of mathematics not even their own text in a box matches: True for those."""
+    """Which golds no response could match: True for those that not even their own text in a box matches."""
     wrong = pd.Series(False, index=statements.index)
     rows = statements[statements["verifier"] == "math"]
     with VerifierPool(workers) as pool:
@@ -166,8 +171,13 @@ def _unmatchable_golds(statements: pd.DataFrame, workers: int) -> pd.Series:
         for index, verdict in zip(rows.index, pending, strict=True):
             try:
                 wrong[index] = not verdict.result().correct
-            except ValueError:  # it cannot even be read
+            except GoldError:  # it cannot even be read
                 wrong[index] = True
+    for row in statements[statements["verifier"] == "code"].itertuples():
+        try:
+            read_tests(row.gold)
+        except GoldError:
+            wrong[row.Index] = True
     return wrong
 
 
@@ -206,6 +216,11 @@ def _limited(study: Study, data: SourceData, frame: pd.DataFrame, name: str, cou
 def _write(schema: pa.DataFrameSchema, frame: pd.DataFrame, path: Path, name: str) -> None:
     texts = {column: str for column in schema.columns if column != "tolerance"}
     frame = frame[list(schema.columns)].astype(texts).reset_index(drop=True)
+    for column in texts:
+        if (frame[column] == "").any():
+            raise UserError(f"{name}: problem {frame['id'][frame[column] == ''].iloc[0]!r} has an empty {column}")
+    if frame["id"].duplicated().any():
+        raise UserError(f"{name}: two problems have the id {frame['id'][frame['id'].duplicated()].iloc[0]!r}")
     try:
         schema.validate(frame)
     except pa.errors.SchemaError as error:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
+import pyarrow
 from huggingface_hub import hf_hub_download
 
 from balanced_aggregation.config import SourceData
@@ -33,7 +34,8 @@ def read_source(data: SourceData) -> tuple[pd.DataFrame, dict[str, object]]:
     for file, found, wanted in zip(files, digests, expected, strict=True):
         if wanted and found != wanted:
             raise UserError(f"{data.kind}: {file} has the SHA-256 {found}, {wanted} is expected")
-    frame = pd.concat([_read(data.kind, file) for file in files], ignore_index=True)
+    frame = pd.concat([_read(data.kind, file) for file in files], ignore_index=True).astype(object)
+    frame = frame.where(frame.notna(), None)  # a missing value is None, whatever the file's format
     where = str(files[0]) if len(files) == 1 else f"{files[0].parent} ({len(files)} files)"
     form = _form(data.kind, where, source.forms, frame)
     allowed = {data.rows} if data.rows else form.rows
@@ -54,6 +56,7 @@ def read_source(data: SourceData) -> tuple[pd.DataFrame, dict[str, object]]:
         "licence": source.licence,
         "citation": source.citation,
         "in": len(frame),
+        **({"note": form.note} if form.note else {}),
     }
     return problems, origin
 
@@ -77,7 +80,7 @@ def _read(kind: str, path: Path) -> pd.DataFrame:
         if not all(isinstance(row, dict) for row in rows):
             raise ValueError("a line is not a JSON object")
         return pd.DataFrame(rows, dtype=object)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError, pyarrow.ArrowException) as error:
         raise UserError(f"{kind}: {path} cannot be read: {error}") from error
 
 

@@ -19,6 +19,8 @@ class Form:
     """How many rows a whole copy has."""
     problems: Callable[[pd.DataFrame], pd.DataFrame]
     """From its rows to ``id``, ``problem``, ``gold`` and, where the benchmark defines one, ``tolerance``."""
+    note: str | None = None
+    """What a reader of results must know of such a copy."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,16 @@ SOURCES = {
         },
         forms=(
             Form(
-                frozenset({"question_id", "question_content", "starter_code", "public_test_cases", "metadata"}),
+                frozenset(
+                    {
+                        "question_id",
+                        "question_content",
+                        "starter_code",
+                        "public_test_cases",
+                        "private_test_cases",
+                        "metadata",
+                    }
+                ),
                 frozenset({1055}),
                 forms.livecodebench,
             ),
@@ -145,6 +156,7 @@ SOURCES = {
                 frozenset({"question_id", "question_content", "starter_code", "public_tests"}),
                 frozenset({1055}),
                 forms.livecodebench_public,
+                note="public tests only: easier than the benchmark",
             ),
         ),
         licence="CC, variant not stated",

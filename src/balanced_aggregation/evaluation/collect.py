@@ -1,5 +1,6 @@
 """All results of a study as tidy tables: evaluations, metrics of the training steps, and where verifiers disagree."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -14,7 +15,7 @@ from balanced_aggregation.evaluation.parts import read_described
 from balanced_aggregation.evaluation.schemas import EVALUATIONS, LIGHTEVAL
 from balanced_aggregation.files import atomic_path, json_digest, read_json
 from balanced_aggregation.layout import Layout
-from balanced_aggregation.provenance import response_settings, training_settings
+from balanced_aggregation.provenance import response_settings, training_settings, weights_digest
 from balanced_aggregation.training.journal import read_journal
 
 _KEY = {
@@ -73,12 +74,16 @@ def collect_results(study: Study, layout: Layout) -> list[str]:
         UserError: a run or an evaluation is missing, incomplete, or of another model, dataset or decoding.
     """
     runs = {(rule.name, seed): _run(study, layout, rule.name, seed) for rule in study.rules for seed in study.seeds}
-    results, disagreements = [], []
+    results, disagreements, evaluated = [], [], {}
     for checkpoint in checkpoints(study):
-        run = None if checkpoint.rule == BASE else runs[checkpoint.rule, checkpoint.seed][0]
-        rows, differing = _evaluations(study, layout, checkpoint, run)
+        if checkpoint.rule == BASE:
+            model = weights_digest(layout.initial_model)
+        else:
+            model = runs[checkpoint.rule, checkpoint.seed][0]["checkpoints"][str(checkpoint.step)]
+        rows, differing, made_by = _evaluations(study, layout, checkpoint, model)
+        evaluated |= made_by
         disagreements += differing
-        for rule, seed in list(runs) if run is None else [(checkpoint.rule, checkpoint.seed)]:
+        for rule, seed in list(runs) if checkpoint.rule == BASE else [(checkpoint.rule, checkpoint.seed)]:
             key = {"study": study.study, "rule": rule, "seed": seed, "step": checkpoint.step}
             results += [key | row for row in rows]
     training = [
@@ -94,7 +99,10 @@ def collect_results(study: Study, layout: Layout) -> list[str]:
     _write(TRAINING, training, layout.training_metrics)
     if study.evaluation.lighteval:
         _write_disagreements(disagreements, layout)
-    return _differences({f"{rule} seed {seed}": run for (rule, seed), (run, _) in runs.items()})
+    fingerprints = {f"{rule} seed {seed}": run["fingerprint"] for (rule, seed), (run, _) in runs.items()}
+    return _differences("runs", fingerprints, ("source", "versions")) + _differences(
+        "evaluations", evaluated, ("source", "versions", "verifier")
+    )
 
 
 def _run(study: Study, layout: Layout, rule: str, seed: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -111,10 +119,13 @@ def _run(study: Study, layout: Layout, rule: str, seed: int) -> tuple[dict[str, 
 
 
 def _evaluations(
-    study: Study, layout: Layout, checkpoint: Checkpoint, run: dict[str, Any] | None
-) -> tuple[list[dict[str, Any]], list[pd.DataFrame]]:
-    """Rows of one checkpoint, and the responses that are judged differently; what is incomplete is an error."""
-    rows, differing = [], []
+    study: Study, layout: Layout, checkpoint: Checkpoint, model: str
+) -> tuple[list[dict[str, Any]], list[pd.DataFrame], dict[str, dict[str, Any]]]:
+    """Rows of one checkpoint, the responses that are judged differently, and what made them by benchmark.
+
+    What is incomplete, or belongs to another model, is an error.
+    """
+    rows, differing, made_by = [], [], {}
     for benchmark in study.data.benchmarks:
         decoding = study.decoding(benchmark.name)
         path = layout.evaluation(checkpoint.name, benchmark.name)
@@ -126,18 +137,19 @@ def _evaluations(
             raise UserError(f"{path}: holds responses to other problems than {layout.benchmark(benchmark.name)}")
         if responses["settings"] != response_settings(study, benchmark.name):
             raise UserError(f"{path}: was made by other settings of evaluation than the study's")
-        if run and responses["model"] != run["checkpoints"][str(checkpoint.step)]:
+        if responses["model"] != model:
             raise UserError(f"{path}: holds responses of another model than {checkpoint.name}")
+        made_by[f"{checkpoint.name} on {benchmark.name}"] = {**responses, "verifier": made_from["verifier"]}
         if study.evaluation.lighteval:
-            evaluations = _with_lighteval(layout, checkpoint.name, benchmark.name, evaluations)
+            evaluations = _with_lighteval(layout, checkpoint.name, benchmark.name, evaluations, responses)
             differs = evaluations["correct"] != (evaluations["lighteval"] > 0)
-            golds = problems.set_index("id")["gold"]
+            golds = problems.set_index("id")["gold"].where(problems["verifier"].to_numpy() != "code", "tests")
             own = evaluations[differs].assign(checkpoint=checkpoint.name, benchmark=benchmark.name)
             differing.append(own.assign(gold=own["problem"].map(golds)))
         metrics = benchmark_metrics(evaluations, decoding)
         counts = {"n": len(problems), "samples": decoding.samples}
         rows += [{"benchmark": benchmark.name, **row, **counts} for row in metrics.to_dict("records")]
-    return rows, differing
+    return rows, differing, made_by
 
 
 def _check_complete(path: Any, evaluations: pd.DataFrame, problems: pd.DataFrame, samples: int, greedy: bool) -> None:
@@ -154,9 +166,13 @@ def _check_complete(path: Any, evaluations: pd.DataFrame, problems: pd.DataFrame
         )
 
 
-def _with_lighteval(layout: Layout, checkpoint: str, benchmark: str, evaluations: pd.DataFrame) -> pd.DataFrame:
+def _with_lighteval(
+    layout: Layout, checkpoint: str, benchmark: str, evaluations: pd.DataFrame, responses: dict[str, Any]
+) -> pd.DataFrame:
     path = layout.lighteval(checkpoint, benchmark)
-    scores, _ = read_described(path, LIGHTEVAL)
+    scores, made_from = read_described(path, LIGHTEVAL)
+    if made_from["responses"] != responses:
+        raise UserError(f"{path}: holds scores of other responses than {layout.evaluation(checkpoint, benchmark)}")
     key = ["problem", "decoding", "sample"]
     merged = evaluations.merge(scores, on=key, how="left", validate="one_to_one")
     if len(scores) != len(evaluations) or merged["lighteval"].isna().any():
@@ -177,14 +193,14 @@ def _write_disagreements(frames: list[pd.DataFrame], layout: Layout) -> None:
         DISAGREEMENTS.validate(frame).to_parquet(temporary, index=False)
 
 
-def _differences(runs: dict[str, dict[str, Any]]) -> list[str]:
-    """Whether the runs were made by the same code and packages, so that only rule and seed tell them apart."""
+def _differences(what: str, fingerprints: dict[str, dict[str, Any]], parts: Sequence[str]) -> list[str]:
+    """Whether all were made by the same code and packages, so that only rule, seed and step tell them apart."""
     warnings = []
-    for what in ("source", "versions"):
+    for part in parts:
         made_by: dict[str, list[str]] = {}
-        for name, run in runs.items():
-            made_by.setdefault(str(run["fingerprint"][what]), []).append(name)
+        for name, fingerprint in fingerprints.items():
+            made_by.setdefault(str(fingerprint[part]), []).append(name)
         if len(made_by) > 1:
             groups = "; ".join(", ".join(names) for names in made_by.values())
-            warnings.append(f"runs differ in {what}, not only in rule and seed: {groups}")
+            warnings.append(f"{what} differ in {part}, not only in rule and seed: {groups}")
     return warnings

@@ -84,5 +84,5 @@ def read_described(path: Path, schema: pa.DataFrameSchema) -> tuple[pd.DataFrame
     try:
         frame = schema.validate(pd.read_parquet(path))
         return frame, json.loads(pyarrow.parquet.read_schema(path).metadata[_METADATA])
-    except (pa.errors.SchemaError, OSError, ValueError, KeyError) as error:
+    except (pa.errors.SchemaError, OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path}: not a file of the form it should have: {error}") from error

@@ -26,17 +26,19 @@ def score_responses(
 
     Raises:
         InfrastructureError: the machinery of verification failed; nothing is written.
-        ValueError: a gold cannot be read.
+        GoldError: a gold cannot be read.
     """
-    golds = problems.set_index("id")[["verifier", "gold", "tolerance"]]
+    golds = {
+        row.id: (row.verifier, row.gold, None if pd.isna(row.tolerance) else float(row.tolerance))
+        for row in problems.itertuples()
+    }
 
     def judge(part: pd.DataFrame) -> pd.DataFrame:
-        own = golds.loc[part["problem"]]
-        rows = zip(own["verifier"], part["response"], own["gold"], own["tolerance"], strict=True)
-        verdicts = pool.verify(
-            Submission(verifier, response, gold, None if pd.isna(tolerance) else float(tolerance))
-            for verifier, response, gold, tolerance in rows
-        )
+        submissions = []
+        for problem, response in zip(part["problem"], part["response"], strict=True):
+            verifier, gold, tolerance = golds[problem]
+            submissions.append(Submission(verifier, response, gold, tolerance))
+        verdicts = pool.verify(submissions)
         return part.assign(
             extracted=pd.array([verdict.extracted for verdict in verdicts], dtype="str"),
             outcome=[str(verdict.outcome) for verdict in verdicts],

@@ -21,7 +21,7 @@ def check_math(response: str, gold: str, tolerance: float | None = None) -> Verd
         the verdict: ``correct``, ``extracted`` and ``outcome``.
 
     Raises:
-        ValueError: the gold cannot be read.
+        GoldError: the gold cannot be read.
         InfrastructureError: the verifier's process cannot do its work.
     """
     return _pool(1).submit(Submission("math", response, gold, tolerance)).result()
@@ -33,7 +33,8 @@ def check_math_batch(
     """`check_math` of many responses, each with its gold, on a pool of ``workers`` processes.
 
     Raises:
-        ValueError: a gold cannot be read, or the lengths of the arguments differ.
+        GoldError: a gold cannot be read.
+        ValueError: the lengths of the arguments differ.
         InfrastructureError: a verifier's process cannot do its work.
     """
     tolerances = [None] * len(responses) if tolerances is None else tolerances

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from balanced_aggregation.errors import InfrastructureError, UserError
+from balanced_aggregation.errors import GoldError, InfrastructureError
 from balanced_aggregation.rewards.sandbox import Ending, Execution, Limits, check_sandbox, run_program
 from balanced_aggregation.rewards.verdict import Outcome, Verdict
 
@@ -34,7 +34,9 @@ class _Test:
     function: str | None
 
 
-def judge_code(response: str, gold: str, limits: Limits = _DEFAULT_LIMITS) -> Verdict:
+def judge_code(
+    response: str, gold: str, limits: Limits = _DEFAULT_LIMITS, cancelled: threading.Event | None = None
+) -> Verdict:
     """Run the program of the response on the tests; the first that fails decides.
 
     Safe to call from several threads at once. The first call in a process makes sure that the sandbox works.
@@ -43,12 +45,13 @@ def judge_code(response: str, gold: str, limits: Limits = _DEFAULT_LIMITS) -> Ve
         response: its program is what `last_program` finds.
         gold: JSON, ``{"tests": [{"input", "output", "testtype": "stdin" or "functional"}], "function": name or null}``.
         limits: of each test.
+        cancelled: once it is set, no further test is begun.
 
     Raises:
-        UserError: the gold cannot be read; then no response could be judged.
+        GoldError: the gold cannot be read; then no response could be judged.
         InfrastructureError: the sandbox does not work here, so nothing is known about the program.
     """
-    tests = _read_gold(gold)
+    tests = read_tests(gold)
     program = last_program(response)
     if program is None:
         return Verdict(Outcome.NO_ANSWER, None)
@@ -56,7 +59,7 @@ def judge_code(response: str, gold: str, limits: Limits = _DEFAULT_LIMITS) -> Ve
         if os.getpid() not in _checked:
             _check_judgement()
             _checked.add(os.getpid())
-    return Verdict(_judge(program, tests, limits), program)
+    return Verdict(_judge(program, tests, limits, cancelled), program)
 
 
 def last_program(response: str) -> str | None:
@@ -113,8 +116,10 @@ def same_value(value: Any, expected: Any) -> bool:
     return value == expected
 
 
-def _judge(program: str, tests: tuple[_Test, ...], limits: Limits) -> Outcome:
+def _judge(program: str, tests: tuple[_Test, ...], limits: Limits, cancelled: threading.Event | None) -> Outcome:
     for test in tests:
+        if cancelled and cancelled.is_set():
+            raise InfrastructureError("the verifier was closed while it was judging")
         outcome = _run_test(program, test, limits)
         if outcome is not Outcome.EQUAL:
             return outcome
@@ -161,14 +166,21 @@ def _check_judgement() -> None:
 
 
 @functools.lru_cache(maxsize=64)  # the responses of a group have the same one
-def _read_gold(gold: str) -> tuple[_Test, ...]:
+def read_tests(gold: str) -> tuple[_Test, ...]:
+    """The tests of a problem.
+
+    Raises:
+        GoldError: they cannot be read.
+    """
     try:
         content = json.loads(gold)
         tests = tuple(_read_test(test, content["function"]) for test in content["tests"])
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"gold of a program, {gold[:200]!r}, cannot be read: {error!r}") from error
+        raise GoldError(f"gold of a program, {gold[:200]!r}, cannot be read: {error!r}") from error
+    if len({test.function is None for test in tests}) > 1:
+        raise GoldError(f"gold of a program, {gold[:200]!r}, mixes tests of a function with others")
     if not tests:
-        raise UserError(f"gold of a program, {gold[:200]!r}, has no tests")
+        raise GoldError(f"gold of a program, {gold[:200]!r}, has no tests")
     return tests
 
 

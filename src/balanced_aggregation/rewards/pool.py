@@ -41,13 +41,14 @@ class VerifierPool:
         """Args: number of submissions that are judged side by side."""
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="verifier")
         self._own = threading.local()
+        self._closed = threading.Event()
         self._processes: list[MathProcess] = []
 
     def submit(self, submission: Submission) -> Future[Verdict]:
         """Begin to judge.
 
         Returns:
-            the verdict to come; its ``result()`` raises InfrastructureError if the machinery failed, and ValueError if
+            the verdict to come; its ``result()`` raises InfrastructureError if the machinery failed, and GoldError if
             the gold cannot be read.
 
         Raises:
@@ -63,10 +64,17 @@ class VerifierPool:
 
     def verify(self, submissions: Iterable[Submission]) -> list[Verdict]:
         """Judge all of them; verdicts in their order. Raises what `submit`'s results raise."""
-        return [verdict.result() for verdict in [self.submit(submission) for submission in submissions]]
+        pending = [self.submit(submission) for submission in submissions]
+        try:
+            return [verdict.result() for verdict in pending]
+        except BaseException:
+            for verdict in pending:
+                verdict.cancel()
+            raise
 
     def close(self) -> None:
         """End the workers; what has not been judged is cancelled."""
+        self._closed.set()
         self._threads.shutdown(wait=False, cancel_futures=True)
         for process in self._processes:
             process.retire()
@@ -82,7 +90,7 @@ class VerifierPool:
 
     def _judge(self, submission: Submission) -> Verdict:
         if submission.verifier == "code":
-            return judge_code(submission.response, submission.gold)
+            return judge_code(submission.response, submission.gold, cancelled=self._closed)
         if not hasattr(self._own, "process"):
             self._own.process = MathProcess()
             self._processes.append(self._own.process)

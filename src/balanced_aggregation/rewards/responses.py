@@ -39,6 +39,6 @@ class ResponseVerifier:
 
         Raises:
             InfrastructureError: the machinery of verification failed.
-            ValueError: a gold cannot be read.
+            GoldError: a gold cannot be read.
         """
         return [pending.result() for pending in self._pending]

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from typing import Any
 
-from balanced_aggregation.errors import InfrastructureError
+from balanced_aggregation.errors import GoldError, InfrastructureError
 from balanced_aggregation.rewards.mathematics.extraction import answer_part, final_boxed
 from balanced_aggregation.rewards.verdict import Outcome, Verdict
 
@@ -21,6 +21,9 @@ MEMORY_BYTES = 4 * 2**30
 _START_SECONDS = 300.0
 # A process that has not used up its processor time after so long is not computing: something else is wrong.
 _STALLED_SECONDS = 40 * CPU_SECONDS
+
+# What a computation can do to its own process. An end by anything else comes from outside, or is a mistake of ours.
+_CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
 
 _PROBES = ((r"\boxed{\frac{2}{4}}", "0.5", Outcome.EQUAL), (r"\boxed{3}", "4", Outcome.NOT_EQUAL))
 
@@ -39,17 +42,20 @@ class MathProcess:
         rightly; only if that dies as well is the answer to blame.
 
         Raises:
-            ValueError: the gold cannot be read.
-            InfrastructureError: the process cannot be started, misjudges known answers, or stalls without computing.
+            GoldError: the gold cannot be read.
+            InfrastructureError: the process cannot be started, misjudges known answers, stalls without computing, or is
+            killed from outside, twice.
         """
         for last in (False, True):
             reply = self._ask(response, gold, tolerance)
             if isinstance(reply, dict):
                 if "gold_error" in reply:
-                    raise ValueError(reply["gold_error"])
+                    raise GoldError(reply["gold_error"])
                 return Verdict(Outcome(reply["outcome"]), reply["extracted"])
             if reply == -signal.SIGPROF:
                 return Verdict(Outcome.TIMEOUT, final_boxed(answer_part(response)))
+            if last and reply is not None and -reply not in _CRASHES:
+                raise InfrastructureError(f"a verifier's process ended with exit code {reply}, twice")
             if reply is None and last:
                 raise InfrastructureError(
                     f"a verifier's process stood still for {_STALLED_SECONDS:.0f} s, twice, without computing"
@@ -102,7 +108,9 @@ class MathProcess:
         try:
             process.stdin.write(json.dumps(request).encode() + b"\n")
             process.stdin.flush()
-            if not select.select([process.stdout], [], [], seconds)[0]:
+            waiting = select.poll()
+            waiting.register(process.stdout, select.POLLIN)
+            if not waiting.poll(1000 * seconds):
                 self.close()
                 return None
             line = process.stdout.readline()

@@ -96,6 +96,7 @@ def benchmarks(study: Study, results: pd.DataFrame) -> Figure:
             axes.plot([x], [values.mean()], marker, color=colour, markersize=8, fillstyle="none", label=label)
     axes.set_xticks(range(len(names)), [f"{name}\n{average_name(study.decoding(name))}" for name in names])
     axes.set(ylabel="accuracy", title="Last step: seeds (small), mean (large)")
+    axes.set_ylim(bottom=0)
     axes.grid(visible=False, axis="x")
     axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     return figure

@@ -101,6 +101,26 @@ y = 2x + 3 ¦ 2x - y + 3 = 0 ¦ 2x+3
 x = k\pi ¦ x = k\pi, k \in \mathbb{Z}
 3 ¦ \log_2(8) = 3 ¦ m + n = 3 ¦ \lim_{x \to 0} \frac{\sin 3x}{x} = 3
 9 ¦ 9 \pmod{11}
+4.5e33 ¦ 4.5 \times 10^{33} ¦ 4.5e33 ¦ 4.5e{33} ¦ 4.5E33
+2e^3 ¦ 40.171074 ¦ 2\cdot e^3 ¦ 2\exp(3) ¦ 2e^{3}
+3e8 ¦ 300000000 ¦ 3\cdot 10^8
+\infty ¦ +\infty ¦ \infty
+0.5 ¦ 50\% ¦ \frac12
+\frac12 ¦ 50\%
+0.05 ¦ 5\%
+5 ¦ 5\%
+50\% ¦ 0.5 ¦ 50 ¦ \frac12
+30.52 ¦ \frac{1587}{52}
+\frac{2}{3} ¦ 0.666666 ¦ 0.666667
+\pi ¦ 3.14159 ¦ 3.14159265
+5000000 ¦ 5 \text{ million} ¦ 5 million
+5 \text{ million} ¦ 5000000 ¦ 5 million
+60 \text{ mph} ¦ 60 ¦ 60 \text{ miles per hour}
+£5 ¦ 5 ¦ 5 \text{ pounds sterling}
+12:30 ¦ 12:30
+5:8 ¦ 5/8
+\text{Evelyn} ¦ Evelyn
+7 ¦ 7 \text{ square units} ¦ 7 \text{ cubic units} ¦ 7 \text{ students}
 """
 
 NOT_EQUAL = r"""
@@ -171,6 +191,36 @@ AB ¦ ab ¦ AB! ¦ \text{AB}
 i ¦ 1 ¦ -i
 \infty ¦ -\infty
 0 ¦ \frac{0}{0} ¦ \frac{1}{10^{30000}}
+4.5e33 ¦ 148.5e ¦ 148.5 e
+3e8 ¦ 24e ¦ 8 \cdot 3e
+1e-8 ¦ e-8
+5e0 ¦ \ln 1 ¦ 0
+24e ¦ 3e8
+2000 ¦ 2e^{3} ¦ 2e^3
+1 ¦ \lfloor 3e8 \rfloor - \lfloor 3e8 \rfloor + 1
+\infty ¦ 2\infty ¦ \infty+5 ¦ 5\cdot\infty
+0 ¦ 5/\infty ¦ \frac{5}{\infty}
+I ¦ i
+i ¦ I
+0.5 ¦ 0.5\%
+5 ¦ 500\%
+7 ¦ 700\%
+\frac12 ¦ \frac12\%
+12.25 ¦ \frac{12259}{1000}
+0.3333 ¦ 0.33339 ¦ \frac{33339}{100000}
+\frac{2}{3} ¦ 0.666667666 ¦ 0.6666675 ¦ 0.666665
+\pi ¦ 3.141594 ¦ 3.141591
+30.53 ¦ \frac{1587}{52}
+5 ¦ 5 million ¦ 5 \text{ million} ¦ 5 \text{ billion} ¦ 5\text{ thousand} ¦ 5 \text{ hundred} ¦ 5 \text{ dozen} ¦ 5 \text{ squared} ¦ 5 \text{ cubed}
+5 ¦ 5 \text{ factorial} ¦ 5 \text{ halves} ¦ 5 \text{ thirds} ¦ 5 \text{ thousandths} ¦ 5 \text{ pi} ¦ 5 \text{ choose } ¦ 5 \text{ times} ¦ 5 \text{ point five}
+5 ¦ 5 \text{ base seven} ¦ 5 \text{ half} ¦ 5 \text{ maybe six} ¦ 5 \text{ versus six} ¦ 5 \text{ else six} ¦ 5 \text{ ou six} ¦ 5 oder sechs ¦ 5 \text{ eighths} ¦ 5 \text{ twelfths}
+5 ¦ 5 \text{ if you like this answer} ¦ 5 \text{ apples}^2 ¦ 5 \text{ шесть} ¦ 5 \text{ not}
+60 \text{ km/h} ¦ 60 \text{ mph}
+60 \text{ degrees} ¦ 60 \text{ radians} ¦ 60 \text{ rad}
+\$5 ¦ 5 \text{ euros} ¦ €5 ¦ 5 \text{ pounds} ¦ £5
+12:30 ¦ 2:5 ¦ \frac{2}{5} ¦ 0.4
+288 ¦ 2^{2019}-1000\lfloor 2^{2019}/1000\rfloor
+\text{Evelyn} ¦ \text{Evelyn 不是} ¦ \text{Evelyn ❌} ¦ 不 Evelyn ¦ \text{Evelyn и}
 """
 
 GOLDS = [
@@ -240,6 +290,12 @@ def test_tolerance_is_absolute(gold, answer, tolerance, correct):
         (r"\boxed{x\\}", r"x\\"),
         (r"\boxed{\{1\}}", r"\{1\}"),
         (r"\boxed{\begin{pmatrix}a\\{b}\end{pmatrix}}", r"\begin{pmatrix}a\\{b}\end{pmatrix}"),
+        (r"\boxed{\fbox{3}}", "3"),
+        (r"\boxed{x = \boxed{3}}", r"x = \boxed{3}"),
+        (r"\boxed{\boxed{3}, \boxed{4}}", r"\boxed{3}, \boxed{4}"),
+        (r"\boxed{\text{not } \boxed{\boxed{3}}} and \boxed{4} in \boxed{5", None),
+        (r"\boxed{\text{not } \boxed 3}", r"\text{not } \boxed 3"),
+        (r"\boxed{1 \boxed{2}", "2"),
         (r"\boxed{1} and \boxed{2", None),
         (r"\boxed{}", ""),
         (r"\boxed{a\}", None),
@@ -273,6 +329,8 @@ def test_only_what_follows_the_reasoning_counts(response, correct):
     ("response", "outcome", "extracted"),
     [
         ("34", Outcome.NO_ANSWER, None),
+        (r"\boxed{x = \boxed{34}}", Outcome.EQUAL, r"x = \boxed{34}"),
+        (r"\boxed{\text{not } \boxed{34}}", Outcome.UNREADABLE, r"\text{not } \boxed{34}"),
         ("The answer is $34$.", Outcome.NO_ANSWER, None),
         (r"\boxed{}", Outcome.NO_ANSWER, ""),
         (r"\boxed{34", Outcome.NO_ANSWER, None),

@@ -20,6 +20,7 @@ _RULES = [
     (r"\s+", " "),
     (r"^(?!.*\\begin)(.*)$", lambda m: re.sub(r"\\\\(?=[a-zA-Z])", r"\\", m[0])),  # commands escaped twice
     (r"(?<!\\)\\[\[\]()]", ""),
+    (r"\\f?boxed(?![a-zA-Z])\s*", ""),
     (r"(?<=\d)\s*(?:,\s*\\!|\{,\}(?:\\!)?|\\,)\s*(?=\d{3}(?!\d))", ""),  # thousands
     (r"\\(?:left|right|middle)(?![a-zA-Z])\s*\.?", ""),
     (r"\\(?:[bB]igg?[lrm]?|displaystyle|textstyle|limits|mathstrut|rule|null)(?![a-zA-Z])", ""),
@@ -56,6 +57,9 @@ _RULES = [
     (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-zA-Z]))|\\(?:degree|textdegree)(?![a-zA-Z])", r"\\text{degree}"),
     (r"\\AA(?![a-zA-Z])", r"\\text{angstrom}"),
     (r"\\?%", r"\\text{percent}"),
+    (r"(?:€|\\euro(?![a-zA-Z]))\s*(\d[\d.,]*)", r"\1\\text{euro}"),
+    (r"pounds? sterling(?![a-zA-Z])", "sterling"),
+    (r"£\s*(\d[\d.,]*)", r"\1\\text{sterling}"),
     (r"(?:\\\$|\\text\s*\{\s*\\?\$\s*\}|\\dollar)", r"\\usd "),
     (r"\$", ""),
     (r"[,;]?\s*\\text\s*\{\s*[,;]?\s*(?:and|or)\s*\}", ","),

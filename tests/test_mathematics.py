@@ -51,7 +51,6 @@ EQUAL = r"""
 780 ¦ 7.8 \times 10^2 ¦ 7.8e2
 1,000, 2,000 ¦ 2000, 1000 ¦ 2{,}000 \text{ and } 1{,}000
 90 ¦ The angle is [ 90 ]. ¦ \text{The answer is } 90^\circ ¦ \text{The angle is 90}
-3 ¦ \begin{vmatrix} 2 & 1 \\ 1 & 2 \end{vmatrix} = 3
 1/3 ¦ \frac13 ¦ 0.333333 ¦ \frac{1}{3} \approx 0.333 ¦ x = \frac{1}{3} = 0.333
 30.52 ¦ \frac{1587}{52}
 \frac{1}{2} ¦ The answer is \frac{1}{2}
@@ -99,7 +98,7 @@ y = 2x + 3 ¦ 2x - y + 3 = 0 ¦ 2x+3
 \text{Evelyn} ¦ Evelyn ¦ \text{evelyn} ¦ \textbf{Evelyn.}
 \text{(C)} ¦ C ¦ (C) ¦ \text{C} ¦ \textbf{(C)}
 x = k\pi ¦ x = k\pi, k \in \mathbb{Z}
-3 ¦ \log_2(8) = 3 ¦ m + n = 3 ¦ \lim_{x \to 0} \frac{\sin 3x}{x} = 3
+3 ¦ \log_2(8) = 3
 9 ¦ 9 \pmod{11}
 4.5e33 ¦ 4.5 \times 10^{33} ¦ 4.5e33 ¦ 4.5e{33} ¦ 4.5E33
 2e^3 ¦ 40.171074 ¦ 2\cdot e^3 ¦ 2\exp(3) ¦ 2e^{3}
@@ -121,6 +120,26 @@ x = k\pi ¦ x = k\pi, k \in \mathbb{Z}
 5:8 ¦ 5/8
 \text{Evelyn} ¦ Evelyn
 7 ¦ 7 \text{ square units} ¦ 7 \text{ cubic units} ¦ 7 \text{ students}
+5 ¦ x=5 ¦ x_1=5 ¦ \angle ABC = 5 ¦ f(2)=5 ¦ AB = 5 ¦ \text{Answer} = 5 ¦ \text{Answer: } 5 ¦ Answer: 5
+5 ¦ \text{Area} = 5 ¦ \theta = 5 ¦ |AB| = 5
+5 ¦ \text{The final answer is } 5 ¦ \text{Total area}: 5 ¦ x' = 5 ¦ m\angle ABC = 5 ¦ \vec{a} = 5 ¦ x_{\max} = 5
+5 ¦ \overline{AB} = 5
+5 ¦ x = \sqrt{25} = 5 ¦ \sqrt{25} = 5 ¦ 10/2 = 25/5 = 5 ¦ f(5) = 2 + 3 = 5 ¦ x = 5 \approx 5.0 ¦ x \approx 5
+5 ¦ P(X) = 5 ¦ 5 = x ¦ A = 5
+\frac{1}{30} ¦ x = \frac{1}{30} \approx 0.03 ¦ \frac{1}{30} \approx 0.033
+\frac{1}{30} ¦ x = \frac{2}{60} = \frac{1}{30} \approx 0.0333
+x=5 ¦ 2x=10 ¦ x-5=0 ¦ 5 = x ¦ x = 2+3 = 5
+y=2x+3 ¦ y-2x=3 ¦ y = 3+2x ¦ 2y = 4x+6 ¦ 2x+3 = y
+MR=SRMC ¦ SRMC ¦ MR = SRMC
+2 \pmod 7 ¦ 2 \pmod{7} ¦ 2 ¦ x \equiv 2 \pmod 7
+5 ¦ 5, \text{where } n \text{ is an integer} ¦ 5 \text{ for } n \in \mathbb{Z} ¦ 5 \text{ for all } n \ge 1
+5 ¦ 5, n \in \mathbb{Z} ¦ 5 \text{ for all integers } n
+x = k\pi ¦ x = k\pi, \text{ where } k \text{ is an integer} ¦ x = k\pi \quad (k \in \mathbb{Z})
+x = k\pi ¦ k\pi, \text{ for any integer } k
+a^2+2ab+b^2 ¦ S = (a+b)^2 = a^2+2ab+b^2
+V_{1}:V_{2}=11:21 ¦ 11:21
+\frac{NO}{BO}=\frac{1}{\sqrt{6}} ¦ \frac{1}{\sqrt{6}}
+f(x)=1 ¦ f(x) = 1 \text{ for all } x \in \mathbb{Q}_{>0}
 """
 
 NOT_EQUAL = r"""
@@ -211,9 +230,12 @@ i ¦ I
 \frac{2}{3} ¦ 0.666667666 ¦ 0.6666675 ¦ 0.666665
 \pi ¦ 3.141594 ¦ 3.141591
 30.53 ¦ \frac{1587}{52}
-5 ¦ 5 million ¦ 5 \text{ million} ¦ 5 \text{ billion} ¦ 5\text{ thousand} ¦ 5 \text{ hundred} ¦ 5 \text{ dozen} ¦ 5 \text{ squared} ¦ 5 \text{ cubed}
-5 ¦ 5 \text{ factorial} ¦ 5 \text{ halves} ¦ 5 \text{ thirds} ¦ 5 \text{ thousandths} ¦ 5 \text{ pi} ¦ 5 \text{ choose } ¦ 5 \text{ times} ¦ 5 \text{ point five}
-5 ¦ 5 \text{ base seven} ¦ 5 \text{ half} ¦ 5 \text{ maybe six} ¦ 5 \text{ versus six} ¦ 5 \text{ else six} ¦ 5 \text{ ou six} ¦ 5 oder sechs ¦ 5 \text{ eighths} ¦ 5 \text{ twelfths}
+5 ¦ 5 million ¦ 5 \text{ million} ¦ 5 \text{ billion} ¦ 5\text{ thousand} ¦ 5 \text{ hundred} ¦ 5 \text{ dozen}
+5 ¦ 5 \text{ squared} ¦ 5 \text{ cubed}
+5 ¦ 5 \text{ factorial} ¦ 5 \text{ halves} ¦ 5 \text{ thirds} ¦ 5 \text{ thousandths} ¦ 5 \text{ pi}
+5 ¦ 5 \text{ choose } ¦ 5 \text{ times} ¦ 5 \text{ point five}
+5 ¦ 5 \text{ base seven} ¦ 5 \text{ half} ¦ 5 \text{ maybe six} ¦ 5 \text{ versus six} ¦ 5 \text{ else six}
+5 ¦ 5 \text{ ou six} ¦ 5 oder sechs ¦ 5 \text{ eighths} ¦ 5 \text{ twelfths}
 5 ¦ 5 \text{ if you like this answer} ¦ 5 \text{ apples}^2 ¦ 5 \text{ шесть} ¦ 5 \text{ not}
 60 \text{ km/h} ¦ 60 \text{ mph}
 60 \text{ degrees} ¦ 60 \text{ radians} ¦ 60 \text{ rad}
@@ -221,6 +243,31 @@ i ¦ I
 12:30 ¦ 2:5 ¦ \frac{2}{5} ¦ 0.4
 288 ¦ 2^{2019}-1000\lfloor 2^{2019}/1000\rfloor
 \text{Evelyn} ¦ \text{Evelyn 不是} ¦ \text{Evelyn ❌} ¦ 不 Evelyn ¦ \text{Evelyn и}
+5 ¦ -x=5 ¦ x-y=5 ¦ x+y=5 ¦ -x+y=5 ¦ 2x=5 ¦ x^2=5 ¦ xy=5 ¦ |x|=5 ¦ \sin x=5 ¦ \sqrt{x}=5 ¦ \frac{x}{y}=5 ¦ m+n=5
+x=5 ¦ -x=5 ¦ x-y=5 ¦ x+y=5 ¦ 2+3=5 ¦ \sqrt{25}=4+1=5 ¦ x^2=5
+y=2x+3 ¦ x+y=2x+3 ¦ -y=2x+3 ¦ (y-2x-3)(x-5)=0 ¦ x(y-2x-3)=0 ¦ (y-2x-3)^2=0 ¦ |y|=2x+3
+MR=SRMC ¦ A+B=SRMC ¦ -MR=SRMC ¦ A=SRMC
+5 ¦ \max(6)=5 ¦ \lim_{x\to0} 6=5 ¦ \sum 6=5 ¦ |6|=5 ¦ \ln(2)=5 ¦ \emptyset = 5 ¦ \gcd(6)=5 ¦ \min(6,7)=5 ¦ \int 6=5
+5 ¦ 6\bmod 7=5
+5 ¦ 6 = \sqrt{25} = 5 ¦ 1=2=5 ¦ x=6=1+4=5 ¦ 5=6=5 ¦ x = 6 = 5 ¦ x=5=6 ¦ \text{No}=5 ¦ x=y=6=5 ¦ 5=5=5 ¦ x=\text{No}=5
+C ¦ A=B=C ¦ A=C ¦ (A)=(C) ¦ A: C ¦ x=C ¦ \text{not } C
+\text{Yes} ¦ No = Yes ¦ \text{No} = \text{Yes} ¦ \text{not}: \text{Yes} ¦ x = \text{Yes}
+B ¦ (A) = (B) ¦ (A): B ¦ A: B ¦ A B ¦ A = B
+\text{even} ¦ odd: even ¦ \text{odd}: even ¦ odd = even
+5 ¦ x = 5 \approx 6 ¦ x = \sqrt{25} \approx 6 ¦ 5 \approx 5.0 \approx 6 ¦ x \approx 5 \approx 6 ¦ x = 5 \approx y
+5 ¦ 5 \approx \text{six}
+5 ¦ \text{not}: 5 ¦ \text{not } x = 5 ¦ \neg x=5 ¦ \text{any number but } x=5 ¦ \text{6 or 5 or} = 5 ¦ (A): 5
+5 ¦ \text{wrong}: 5 ¦ not: 5
+7 ¦ \text{6 or 5 or} = 7 ¦ \text{The wrong answer is } 7 ¦ The incorrect answer is 7
+7 ¦ \text{The answer of others is } 7 ¦ \text{No solution} = 7
+2 \pmod 7 ¦ 2 \pmod 5 ¦ 2 \pmod{70}
+2 ¦ 2 \pmod{\text{not } 5} ¦ x = 3 \pmod 2
+5 ¦ 5, \text{where } 6 ¦ 5 \text{ where } 6 ¦ 5 \text{ for } 6 ¦ 5, \text{ for some, else } 6
+5 ¦ 5 \text{ for one, otherwise } 6 ¦ 5 \text{ if } x > 1, 6 \text{ else}
+5 ¦ 5 \text{ where the answer is } 6 ¦ 5 \text{ for all but } 6 ¦ 5, \text{ for } x = 6 ¦ 5 \text{ unless it is } 6
+5 ¦ 5, \text{ not } 6 ¦ 5, \text{where } x=6
+5 ¦ 5 \text{, where we do not mean } 5 ¦ 5, \text{for example} ¦ 5, \text{ except } 6 ¦ 5 \text{ but } 6
+5 ¦ 5, \text{where } x \text{ is wrong}
 """
 
 GOLDS = [

@@ -25,7 +25,7 @@ _RULES = [
     (r"\\(?:left|right|middle)(?![a-zA-Z])\s*\.?", ""),
     (r"\\(?:[bB]igg?[lrm]?|displaystyle|textstyle|limits|mathstrut|rule|null)(?![a-zA-Z])", ""),
     (r"(?<!\\)\\!", ""),
-    (r"(?<!\\)\\[,;:> ]|~|\\q?quad(?![a-zA-Z])|(?<!\\)\\\n", " "),
+    (r"(?<!\\)\\[,;:> ]|~|\\q?quad|(?<!\\)\\\n", " "),
     (r"\\(?:hspace|vspace|phantom)\*?\{[^{}]*\}", " "),
     (r"\\[dtc]frac(?![a-zA-Z])", r"\\frac"),
     (r"\\[dt]binom(?![a-zA-Z])", r"\\binom"),

@@ -32,7 +32,8 @@ def _several(dimension: str, **factors: str) -> dict[str, tuple[str, Fraction]]:
 
 _TABLE: dict[str, tuple[str, Fraction]] = {
     **_metric("m meter meters metre metres", "length", "kdcmuμnp"),
-    **_several("length", inch="0.0254", **{"in": "0.0254"}, inches="0.0254", ft="0.3048", feet="0.3048", foot="0.3048", mile="1609.344",
+    **_several("length", **{"in": "0.0254"}),
+    **_several("length", inch="0.0254", inches="0.0254", ft="0.3048", feet="0.3048", foot="0.3048", mile="1609.344",
                miles="1609.344", mi="1609.344", yard="0.9144", yards="0.9144", yd="0.9144", angstrom="1e-10",
                angstroms="1e-10", Angstrom="1e-10", Angstroms="1e-10"),
     **_metric("s second seconds", "time", "mμun"),

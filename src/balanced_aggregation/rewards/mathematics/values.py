@@ -12,6 +12,8 @@ from balanced_aggregation.rewards.mathematics.notation import key
 from balanced_aggregation.rewards.mathematics.units import Unit, conversion, split_unit
 
 _PERCENT = Fraction(1, 100)
+_PMOD = re.compile(r"(?<=\S)\s*\\pmod\s*(?P<modulus>\{[^{}]*\}|\w+)$")
+_MODULUS = re.compile(r"\d+|[a-z]")
 _TIME = re.compile(r"\d{1,2}:\d{2}")  # 12:30 is no ratio
 _BASE = re.compile(r"\(?(\d[\dA-Fa-f]*|[A-F][\dA-F]+)\)?\s*_\s*\{?\s*(\d+)\s*\}?")
 
@@ -36,6 +38,10 @@ def same_value(gold: str, answer: str, tolerance: float | None) -> bool:
     """
     if key(gold) == key(answer):
         return True
+    gold, gold_modulus = _without_modulus(gold)
+    answer, answer_modulus = _without_modulus(answer)
+    if answer_modulus and gold_modulus != answer_modulus and (gold_modulus or not _MODULUS.fullmatch(answer_modulus)):
+        return False
     bases = _BASE.fullmatch(gold), _BASE.fullmatch(answer)
     if any(bases):  # 66 in base 8 is 54, but who is asked for the one may not answer the other
         return all(bases) and bases[0].groups() == bases[1].groups()
@@ -53,6 +59,12 @@ def same_value(gold: str, answer: str, tolerance: float | None) -> bool:
         _same_number(gold_core, gold_scale, answer_core, answer_scale * factor, tolerance)
         for gold_scale, answer_scale in _percent_scales(gold_core, gold_unit, answer_unit)
     )
+
+
+def _without_modulus(text: str) -> tuple[str, str]:
+    """The text and the modulus that follows it; empty if there is none."""
+    found = _PMOD.search(text)
+    return (text[: found.start()].strip(), key(found["modulus"].strip("{} "))) if found else (text, "")
 
 
 def _percent_scales(number: str, gold: Unit | None, answer: Unit | None) -> list[tuple[Fraction, Fraction]]:

@@ -140,6 +140,19 @@ a^2+2ab+b^2 ¦ S = (a+b)^2 = a^2+2ab+b^2
 V_{1}:V_{2}=11:21 ¦ 11:21
 \frac{NO}{BO}=\frac{1}{\sqrt{6}} ¦ \frac{1}{\sqrt{6}}
 f(x)=1 ¦ f(x) = 1 \text{ for all } x \in \mathbb{Q}_{>0}
+5 ¦ 5 = 5.0 \text{ cm} ¦ x \in \{5\}
+[0,1] ¦ x \in [0,1] ¦ 0 \le x \le 1
+x<1 ¦ x<1 ¦ (-\infty,1)
+3e8 ¦ 3 \times 10^{8} \text{ m/s} ¦ c = 3e8 = 3 \times 10^8 ¦ c \approx 3\times 10^8 \mathrm{~m/s}
+5 ¦ 5 \mathrm{~cm\ s^{-1}} ¦ 5 \mathrm{g/cm^3} ¦ 5 \mathrm{~kg \cdot m/s^2} ¦ 5 \mathrm{~\mu m}
+5 ¦ 5\ \mathrm{\Omega} ¦ 5 \mathrm{~k\Omega} ¦ 5 \text{ kg}\cdot\text{m}^2
+5 ¦ \approx 5 ¦ =5 ¦ \therefore 5 ¦ \therefore x=5 ¦ \color{red}{5} ¦ \textcolor{red}{5} ¦ \mathbf{x=5} ¦ \large 5
+5 ¦ \Large{5} ¦ {\large 5} ¦ P(X=1)=5 ¦ \color{blue}5
+5 \mathrm{~kg \cdot m/s^2} ¦ 5 \mathrm{~kg\ m\ s^{-2}}
+5 \mathrm{~\mu m} ¦ 0.005 \mathrm{~mm}
+5 \mathrm{~cm\ s^{-1}} ¦ 0.05 \mathrm{~m/s}
+A ¦ \textbf{(A)} 5 ¦ (A) 5 ¦ \textbf{(A) } 5 ¦ (A)\ 5 ¦ \text{(A) } 5 ¦ \textbf{(A)}~\frac{1}{2}
+\begin{pmatrix} 1 \\ 2 \end{pmatrix} ¦ \begin{pmatrix} 1 \\[4pt] 2 \end{pmatrix}
 """
 
 NOT_EQUAL = r"""
@@ -268,6 +281,39 @@ B ¦ (A) = (B) ¦ (A): B ¦ A: B ¦ A B ¦ A = B
 5 ¦ 5, \text{ not } 6 ¦ 5, \text{where } x=6
 5 ¦ 5 \text{, where we do not mean } 5 ¦ 5, \text{for example} ¦ 5, \text{ except } 6 ¦ 5 \text{ but } 6
 5 ¦ 5, \text{where } x \text{ is wrong}
+5 ¦ x=5=y=6 ¦ 5=x=6 ¦ 6=x=5 ¦ x \approx 6 = 5 ¦ 6 \approx x = 5 ¦ \text{Answer}=6=5 ¦ \text{Answer}: 6 = 5
+5 ¦ \text{answer: not } 5 ¦ x = \text{not } 5
+5 ¦ x = -5 ¦ \lnot 5 ¦ \cancel{5} ¦ \sout{5} ¦ \xcancel{5}6 ¦ \phantom{6}5 5 ¦ 5\vphantom{6}6 ¦ \overline{5}
+5 ¦ \bar{5} ¦ \not 5 ¦ \hspace{5}6
+5 ¦ 5 \text{ or more} ¦ \text{at least } 5 ¦ \text{about } 5 ¦ 5 \text{ minus one} ¦ 5^{\text{not}} ¦ 5_6 ¦ 5_{10}
+5 ¦ 5\% 6 ¦ 5 6 ¦ 5 | 6 ¦ 5/6 ¦ 5:6
+x=5 ¦ x=6=5 ¦ y=5=x ¦ x>5 ¦ x=5, y=6 ¦ x \ne 5 ¦ z: 5 ¦ x=5=6 ¦ x = 5 \text{ or } 6 ¦ x = y = 5
+3e8 ¦ 3e8e ¦ 3e8 + 1 ¦ e ¦ 3 \cdot e^8 ¦ 3 \cdot 10^{8e} ¦ (3)(e8) ¦ 2e8
+0.05 ¦ 0.05\% ¦ 500\%
+-0.5 ¦ -0.5\% ¦ 50\% 
+1 ¦ 100 \text{ percent} ¦ 0.01\%
+y=2x+3 ¦ y=2x+3=5 ¦ y = 5 = 2x+3 ¦ y=2x+3, x=5 ¦ 2x+3=0 ¦ y \ge 2x+3 ¦ f(y)=2x+3
+AB ¦ A=B ¦ A,B ¦ A \cdot B \cdot 1.1
+1 ¦ I ¦ \text{I}
+2 \pi ¦ 2 \text{ pi squared} ¦ 2\pi \text{ million}
+10 ¦ 10 \text{ to } 20 ¦ 10-20 ¦ 10\text{-}20 ¦ 10 \ldots ¦ 1 0
+100 ¦ 1e2e0 ¦ 100\text{ hundred} ¦ 10^2 \text{ cubed}
+\text{Monday} ¦ \text{not Monday} ¦ \text{Monday?} ¦ Monday or Tuesday ¦ \text{Monday} = \text{Tuesday}
+\text{Monday} ¦ Tuesday: Monday ¦ \text{Monday} \ne x ¦ \neg \text{Monday}
+3.14159 ¦ 3.14160 ¦ 3.1415
+\frac{1}{7} ¦ 0.142858 ¦ 0.142856 ¦ 0.14285
+(1,2) ¦ A=(1,2)=(3,4) ¦ (3,4)=(1,2) ¦ A = (2,1) ¦ (1,2,3)
+\{1,2\} ¦ S = \{1,2\} = \{3\} ¦ \text{not } \{1,2\} ¦ \neg\{1,2\}
+[0,1] ¦ x \notin [0,1] ¦ x \in [0,1) ¦ \text{not } [0,1] ¦ \mathbb{R} \setminus [0,1] ¦ -x \in [0,1] ¦ x^2 \in [0,1]
+x<1 ¦ |x|<1 ¦ -x<1 ¦ x<1<2 ¦ x<1, x>5 ¦ x^2<1
+A ¦ A or B ¦ (B) 5 ¦ B) A ¦ \textbf{(B)} A ¦ 5 (A) ¦ (A) B) ¦ (A), (B) ¦ A 5 ¦ (A) (B) ¦ (A) \text{ or } (B)
+A ¦ A) B) ¦ (A) \text{ not } ¦ (A) \text{ is wrong}
+5 ¦ \approx 6 ¦ = 6 ¦ \therefore 6 ¦ \color{red}{6} ¦ \textcolor{red}{6} ¦ \color{5}{6} ¦ \color{red}5 6 ¦ = = 5
+5 ¦ \ne 5 ¦ > 5 ¦ \because 5
+5 \mathrm{~g/cm^3} ¦ 5 \mathrm{~g/cm^2} ¦ 5 \mathrm{~kg/cm^3}
+5 \mathrm{~\mu m} ¦ 5 \mathrm{~m} ¦ 5 \mathrm{~nm}
+5 \Omega ¦ 5 \mathrm{~V} ¦ 5 \mathrm{~k\Omega}
+5 ¦ 5 \Omega x ¦ 5\omega ¦ P(X=1)=6 ¦ P(X=5)=6 ¦ P(5)
 """
 
 GOLDS = [

@@ -21,95 +21,19 @@ _FIGURE = re.compile(
     r"|\|[A-Z]{2}\||\[[A-Z]{3,6}\]|P\s*\([^()]*\)"
     r"|\\frac\s*\{\s*d[^{}]{0,10}\}\s*\{\s*d\s*[a-z](?:\^\{?\d\}?)?\s*\}"
 )
-_LABEL_WORDS = frozenset(
-    [
-        "answer",
-        "answers",
-        "solution",
-        "solutions",
-        "result",
-        "results",
-        "value",
-        "values",
-        "total",
-        "sum",
-        "difference",
-        "product",
-        "quotient",
-        "area",
-        "perimeter",
-        "circumference",
-        "volume",
-        "length",
-        "width",
-        "height",
-        "depth",
-        "distance",
-        "radius",
-        "diameter",
-        "angle",
-        "side",
-        "slope",
-        "probability",
-        "number",
-        "mean",
-        "median",
-        "mode",
-        "range",
-        "average",
-        "maximum",
-        "minimum",
-        "max",
-        "min",
-        "ratio",
-        "speed",
-        "velocity",
-        "acceleration",
-        "time",
-        "age",
-        "cost",
-        "price",
-        "profit",
-        "rate",
-        "mass",
-        "weight",
-        "force",
-        "energy",
-        "power",
-        "work",
-        "density",
-        "pressure",
-        "temperature",
-        "count",
-        "remainder",
-        "root",
-        "roots",
-    ]
+_SAID_OF_VALUES = (
+    "answer answers solution solutions result results value values total sum difference product quotient area "
+    "perimeter circumference volume length width height depth distance radius diameter angle side slope "
+    "probability number mean median mode range average maximum minimum max min ratio speed velocity acceleration "
+    "time age cost price profit rate mass weight force energy power work density pressure temperature count "
+    "remainder root roots"
 )
-_LABEL_OTHERS = frozenset(
-    [
-        "the",
-        "a",
-        "final",
-        "correct",
-        "overall",
-        "total",
-        "maximum",
-        "minimum",
-        "average",
-        "expected",
-        "surface",
-        "shaded",
-        "largest",
-        "smallest",
-        "new",
-        "initial",
-        "greatest",
-        "least",
-        "possible",
-        "of",
-    ]
+_LABEL_WORDS = frozenset(_SAID_OF_VALUES.split())
+_SAID_BESIDES = (
+    "the a final correct overall total maximum minimum average expected surface shaded largest smallest new "
+    "initial greatest least possible of"
 )
+_LABEL_OTHERS = frozenset(_SAID_BESIDES.split())
 _SET = r"\\?(?:mathbb\s*\{?\s*)?[ZNRQC]\}?(?:[_^]\{?(?:[+*\d>]|\\ge\s*){0,2}\}?|\+)*"
 _VARIABLE = rf"(?:[a-zA-Z]|\\(?:{_GREEK}))(?:_\{{?\w\}}?)?"
 _VARIABLES = rf"{_VARIABLE}(?:\s*(?:,|and)\s*{_VARIABLE})*"

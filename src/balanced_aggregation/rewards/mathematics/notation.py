@@ -16,7 +16,22 @@ _CHARACTERS = {
 }  # fmt: skip
 
 # Applied in this order. What a rule leaves is what the next one sees.
+_UNIT_TEXT = re.compile(r"\\(?:cdot|mu|Omega)(?![a-zA-Z])\s*|\^\s*\{\s*(-?\d)\s*\}")
+_UNIT_COMMANDS = {r"\cdot": " ", r"\mu": "μ", r"\Omega": "ohm"}
+
+
+def _unit_text(found: re.Match) -> str:
+    r"""``\text{kg \cdot m s^{-1}}`` without commands and braces inside."""
+    inside = _UNIT_TEXT.sub(lambda m: f"^{m[1]}" if m[1] else _UNIT_COMMANDS[m[0].strip()], found[1])
+    return rf"\text{{{inside}}}"
+
+
 _RULES = [
+    (r"\\\\\s*\[\s*-?[\d.]+\s*(?:pt|em|ex|mm|cm)\s*\]", r"\\\\ "),
+    (r"\\(?:text)?color\s*\{\s*[a-zA-Z]+\s*\}\s*", ""),
+    (r"\\(?:tiny|small|normalsize|large|Large|LARGE|huge|Huge)(?![a-zA-Z])\s*", ""),
+    (r"\\(?:mathbf|boldsymbol|bm)\s*\{([^{}]*=[^{}]*)\}", r"\1"),
+    (r"^[\s$]*(?:\\therefore(?![a-zA-Z])\s*)?(?:(?:\\approx(?![a-zA-Z])|≈|=(?![=<>]))\s*)?", ""),
     (r"\s+", " "),
     (r"^(?!.*\\begin)(.*)$", lambda m: re.sub(r"\\\\(?=[a-zA-Z])", r"\\", m[0])),  # commands escaped twice
     (r"(?<!\\)\\[\[\]()]", ""),
@@ -74,6 +89,7 @@ _RULES = [
     (r"(?<=\d)\.(?=\s*(?:/|\\cdot|$))", ""),  # 1./3
     (r"\^\s*\((-?\w+)\)", r"^{\1}"),
     (r"(?<!\\)([_^])\s*(\d+|[a-zA-Z])", r"\1{\2}"),
+    (r"\\text\s*\{((?:[^{}]|\^\s*\{\s*-?\d\s*\})*)\}", _unit_text),
     (r"(?<![\d.])\.(?=\d)", "0."),
     (r"\s+", " "),
 ]  # fmt: skip

@@ -45,6 +45,9 @@ _REMARK = re.compile(r"\\text\s*\{\s*,?\s*(?:where|for|with)\b.*$|(?<=\S)\s*\([^
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _NO_THOUSANDS = re.compile(r",(?!\s|\d{3}(?!\d))|[(\[{]")
 _CHOICE = re.compile(r"\\text\s*\{\s*\(?([A-Z](?:\s*,\s*[A-Z])*)\)?\s*\.?\}")
+_OPTION = re.compile(
+    r"(?:\\text\s*\{\s*\(([A-J])\)\s*\}|\(([A-J])\))\s*(?P<said>(?:\d|\\(?:frac|sqrt|pi)(?![a-zA-Z])).*)"
+)
 _SENTENCE = re.compile(
     r"(?:\\text\s*\{\s*)?The (?P<label>(?:[a-z]+ ){1,3})(?:is|are|equals)\b:?\s*\}?\s*(?P<value>.{1,80})"
 )
@@ -95,6 +98,9 @@ def _item(text: str, depth: int) -> Node:
     letter = _CHOICE.fullmatch(text)
     if letter:
         return _read(letter[1], depth + 1)
+    option = _OPTION.fullmatch(text)
+    if option and is_number(option["said"]):
+        return Leaf(option[1] or option[2])  # (A) 5, where the options were numbers
     sentence = _SENTENCE.fullmatch(text)
     if sentence and is_label(sentence["label"]):
         value = sentence["value"].removesuffix("" if balanced(sentence["value"]) else "}").strip(" .")

@@ -50,6 +50,7 @@ _TABLE: dict[str, tuple[str, Fraction]] = {
     **_metric("Hz", "frequency", "kMG"), **_metric("Pa", "pressure", "kMG"), **_metric("F", "capacitance", "mμunp"),
     **_metric("mol", "amount", "kmμu"), **_several("amount", mole="1", moles="1"),
     **_several("angle", degree="1", degrees="1", deg="1"),
+    **_several("resistance", ohm="1", ohms="1", kohm="1e3", Mohm="1e6"),
     **_several("radians", rad="1", radian="1", radians="1"),
     **_several("eur", euro="1", euros="1", EUR="1"), **_several("gbp", sterling="1", GBP="1", pence="1/100"),
     **_several("yuan", yuan="1", CNY="1", RMB="1"), **_several("yen", yen="1", JPY="1"),

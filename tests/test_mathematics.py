@@ -153,6 +153,13 @@ x<1 ¦ x<1 ¦ (-\infty,1)
 5 \mathrm{~cm\ s^{-1}} ¦ 0.05 \mathrm{~m/s}
 A ¦ \textbf{(A)} 5 ¦ (A) 5 ¦ \textbf{(A) } 5 ¦ (A)\ 5 ¦ \text{(A) } 5 ¦ \textbf{(A)}~\frac{1}{2}
 \begin{pmatrix} 1 \\ 2 \end{pmatrix} ¦ \begin{pmatrix} 1 \\[4pt] 2 \end{pmatrix}
+2\sqrt{3} ¦ 2\sqrt{3} \approx 3.46 ¦ x = 2\sqrt{3} \approx 3.464 ¦ \sqrt{12}
+2\sqrt{3} ¦ d = 2\sqrt{3} \text{ cm} \approx 3.46 \text{ cm}
+5 ¦ A = \frac{1}{2} \cdot 2 \cdot 5 = 5 \text{ cm}^2 ¦ x = 5 \text{ cm} ¦ n=5 \text{ apples} ¦ \$5 ¦ 5\,\text{cm}
+5 ¦ \text{Area} = 5 \text{ cm}^2
+15 ¦ \frac{3}{20} \cdot 100 = 15
+90^\circ ¦ x = 90^\circ ¦ \angle ABC = 90^\circ ¦ \theta = 90 ¦ x = 45^\circ + 45^\circ = 90^\circ
+5.4 \text{ cents} ¦ x = 5.4 \text{ cents} ¦ x = 5.4
 """
 
 NOT_EQUAL = r"""
@@ -314,6 +321,30 @@ A ¦ A) B) ¦ (A) \text{ not } ¦ (A) \text{ is wrong}
 5 \mathrm{~\mu m} ¦ 5 \mathrm{~m} ¦ 5 \mathrm{~nm}
 5 \Omega ¦ 5 \mathrm{~V} ¦ 5 \mathrm{~k\Omega}
 5 ¦ 5 \Omega x ¦ 5\omega ¦ P(X=1)=6 ¦ P(X=5)=6 ¦ P(5)
+5 ¦ |5| = 5 = 5.00001 ¦ 5 \equiv 6 ¦ 5 \sim 6 ¦ 5 \to 6 ¦ 6 \to 5 ¦ x \to 5 \to 6 ¦ 6 \Rightarrow 5
+5 ¦ 5 \Rightarrow 6 ¦ 5 \iff 6 ¦ 5 \leftarrow 6 ¦ \frac{5}{1} \neq 5
+5 ¦ (5, ) ¦ 5,, 6 ¦ 5\\6 ¦ 5 \\ 6 ¦ 5 & 6 ¦ 5 \qquad 6 ¦ 5 \newline 6 ¦ 5 \text{ } 6 ¦ 5 ~ 6 ¦ 5 \; 6
+5 ¦ 5\quad\text{or}\quad 6 ¦ 5 \lor 6 ¦ 5 \vee 6 ¦ 5 \land 6 ¦ 5 \cup 6 ¦ 5 \cap 6
+5 ¦ \begin{cases} 5 \\ 6 \end{cases} ¦ \begin{pmatrix} 5 & 6 \end{pmatrix} ¦ \begin{array}{c} 5 \\ 6 \end{array}
+5 ¦ \{5, 6\} ¦ 5 \text{ if } x>0 ¦ \substack{5 \\ 6} ¦ \stackrel{5}{6} ¦ \underbrace{5}_{6} ¦ \overset{6}{5}
+5 ¦ 5^{6} ¦ \underline{5}6
+5 ¦ \boxed{6} 5 ¦ \fbox{6}, 5 ¦ 5 \text{ no, } 6 ¦ 5. 6 ¦ 5.6 ¦ 5' ¦ 5^\circ 6' ¦ 5 \text{ ft } 6 \text{ in}
+5 ¦ 5 \text{ hours } 6 \text{ min} ¦ 5\text{h}6 ¦ 5 \text{ or so} ¦ \sim 5 6
+5 ¦ \text{five or } 5 ¦ \text{A: } 5 ¦ \text{No answer: } 5 ¦ \text{No } 5 ¦ \text{Answer of the trap: } 5
+5 ¦ \text{minimum difference root}: 6 ¦ \text{number of answers} = 6
+12 ¦ 12 \text{ squared meters squared} ¦ 12 \text{ m}^{-1}2 ¦ 12 \text{ gross} 2 ¦ 12 \text{ per cent} 5
+\frac{1}{2} ¦ 1 \text{ over } 2.1 ¦ \frac{1}{2}\text{ of } 3 ¦ 1/2 \text{ dozen} ¦ \frac12\frac12 ¦ \frac{1}{2}!
+\frac{1}{2} ¦ \frac{1}{2}' ¦ 1\div 2 \div 1.1
+x^2+1 ¦ x^2+1=0 ¦ x^2+1 = x^2+2 ¦ x^2 + 1, x=3 ¦ f(x)=x^2+1=5 ¦ x^2 \pm 1 ¦ y^2+1 ¦ x^2+1 \text{ squared} ¦ x^2 = 1
+x^2+1 ¦ x^2+1 \le 5
+2\sqrt{3} ¦ 2\sqrt{3} = 3.5 ¦ 2\sqrt{3} \approx 3.9 ¦ x = 2\sqrt{3} = 6 ¦ 2 \sqrt{3} \text{ thousand}
+2\sqrt{3} ¦ \sqrt{3}+\sqrt{2}
+0 ¦ 0 \cdot \infty ¦ \infty - \infty ¦ 0/0 ¦ x - x + 1 ¦ \emptyset ¦ \text{zero or one} ¦ 0 = x^2 ¦ 10^{-6}
+0 ¦ 0\% \text{ or } 1 ¦ \varnothing
+1 ¦ x
+(1,2) ¦ x = 1, y = 3 ¦ (1,2), (3,4) ¦ (1,2) \cup (3,4) ¦ [1,2] ¦ (1,2]
+\text{Saturday} ¦ \text{Saturday or Sunday} ¦ \text{Saturday, Sunday} ¦ \text{Saturday}, \text{Sunday}
+\text{Saturday} ¦ Sunday \text{Saturday} ¦ \text{Saturday/Sunday} ¦ \text{the day is not Saturday}
 """
 
 GOLDS = [

@@ -127,18 +127,18 @@ def readable(node: Node) -> bool:
 
 def _is_choice(gold: Node) -> bool:
     """Whether the gold is a word or the letter of a choice: ``A = B`` is no answer to that."""
-    return isinstance(gold, Leaf) and bool(words(gold.text) or re.fullmatch("[A-Z]", gold.text))
+    if not isinstance(gold, Leaf) or re.search(r"\d", gold.text):  # 90 degrees are a number
+        return False
+    return bool(words(gold.text) or re.fullmatch("[A-Z]", gold.text))
 
 
 def _side(text: str) -> sympy.Expr | None:
-    """The formula without its unit."""
-    core, unit = split_unit(text)
+    """The formula without its unit, or the degrees within."""
+    core, unit = split_unit(text.replace(r"\text{degree}", ""))
     value = formula(core)
-    return (
-        value
-        if value is None or not unit
-        else value * sympy.Rational(unit.scale * (unit.factor if unit.percent else 1))
-    )
+    if value is None or not unit:
+        return value
+    return value * sympy.Rational(unit.scale * (unit.factor if unit.percent else 1))
 
 
 def _close(exact: str, rounded: str) -> bool:

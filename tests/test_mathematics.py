@@ -345,6 +345,11 @@ x^2+1 ¦ x^2+1 \le 5
 (1,2) ¦ x = 1, y = 3 ¦ (1,2), (3,4) ¦ (1,2) \cup (3,4) ¦ [1,2] ¦ (1,2]
 \text{Saturday} ¦ \text{Saturday or Sunday} ¦ \text{Saturday, Sunday} ¦ \text{Saturday}, \text{Sunday}
 \text{Saturday} ¦ Sunday \text{Saturday} ¦ \text{Saturday/Sunday} ¦ \text{the day is not Saturday}
+5 ¦ 5 \text{ sqrt} ¦ 5 \text{ fifths} ¦ 5 \text{ percentages} 6 ¦ 5 \text{ nth} ¦ 5\text{k} ¦ 5K ¦ 5M ¦ 5 \text{ k}
+5 ¦ 5 \text{ Mio} ¦ 5 \text{ lakh} ¦ 5 \text{ crore} ¦ 5 \text{ score} ¦ 5 \text{ gross} ¦ 5 \text{ ppm}
+5 ¦ 5 \text{ bps} ¦ 5 \text{ basis points}
+5 ¦ x := 6 = 5 ¦ f(6) = 6 = 5 ¦ {5} {6} ¦ x={6}=5 ¦ 5 \color{red}{6} ¦ \color{white}{6} 5 ¦ \textcolor{white}{6}5
+A ¦ (A) 5, (B) 6 ¦ (A) 5 (B) 6 ¦ (A) 5 \text{ or (B) 6} ¦ (B) 1 ¦ (A) 5 = 6
 """
 
 GOLDS = [

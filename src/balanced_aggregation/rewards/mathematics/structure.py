@@ -46,7 +46,7 @@ _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _NO_THOUSANDS = re.compile(r",(?!\s|\d{3}(?!\d))|[(\[{]")
 _CHOICE = re.compile(r"\\text\s*\{\s*\(?([A-Z](?:\s*,\s*[A-Z])*)\)?\s*\.?\}")
 _OPTION = re.compile(
-    r"(?:\\text\s*\{\s*\(([A-J])\)\s*\}|\(([A-J])\))\s*(?P<said>(?:\d|\\(?:frac|sqrt|pi)(?![a-zA-Z])).*)"
+    r"(?:\\text\s*\{\s*\(([A-J])\)\s*\}|\(([A-J])\))\s*(?P<said>(?:\d|\\(?:frac|sqrt|pi)(?![a-zA-Z]))[^=<>]*)"
 )
 _SENTENCE = re.compile(
     r"(?:\\text\s*\{\s*)?The (?P<label>(?:[a-z]+ ){1,3})(?:is|are|equals)\b:?\s*\}?\s*(?P<value>.{1,80})"

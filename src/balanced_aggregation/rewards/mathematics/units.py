@@ -77,14 +77,15 @@ _SAYS_MORE = (
     "infinite half halves quarter quarters third thirds double triple twice thrice inverse reciprocal opposite even "
     "odd zero one two three four five six seven eight nine ten eleven twelve twenty thirty forty fifty sixty seventy "
     "eighty ninety nil null only up down above below after before until from with plusminus equals equal it its this "
-    "that the answer true correct right x and/or"
+    "that the answer true correct right nth gross score scores ppm ppb bps basis mio mrd"
 )
 _NOT_A_UNIT = frozenset(_SAYS_MORE.split())
 _NUMBER_WORD = re.compile(
     r"(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|hundred|thousand|\w*teen|\w*tie|\w*illion)th?s?|\w+(?:teen|illion)s?"
 )
 _SCALES = {
-    "dozen": 12, "dozens": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9,
+    "lakh": 10**5, "crore": 10**7, "dozen": 12, "dozens": 12, "hundred": 100, "thousand": 10**3, "million": 10**6,
+    "billion": 10**9,
     "trillion": 10**12, "hundreds": 100, "thousands": 10**3, "millions": 10**6, "billions": 10**9, "trillions": 10**12,
 }  # fmt: skip
 _MOST_UNKNOWN_WORDS = 3

@@ -51,7 +51,6 @@ EQUAL = r"""
 780 ¦ 7.8 \times 10^2 ¦ 7.8e2
 1,000, 2,000 ¦ 2000, 1000 ¦ 2{,}000 \text{ and } 1{,}000
 90 ¦ The angle is [ 90 ]. ¦ \text{The answer is } 90^\circ ¦ \text{The angle is 90}
-3 ¦ \begin{vmatrix} 2 & 1 \\ 1 & 2 \end{vmatrix} = 3
 1/3 ¦ \frac13 ¦ 0.333333 ¦ \frac{1}{3} \approx 0.333 ¦ x = \frac{1}{3} = 0.333
 30.52 ¦ \frac{1587}{52}
 \frac{1}{2} ¦ The answer is \frac{1}{2}
@@ -99,8 +98,68 @@ y = 2x + 3 ¦ 2x - y + 3 = 0 ¦ 2x+3
 \text{Evelyn} ¦ Evelyn ¦ \text{evelyn} ¦ \textbf{Evelyn.}
 \text{(C)} ¦ C ¦ (C) ¦ \text{C} ¦ \textbf{(C)}
 x = k\pi ¦ x = k\pi, k \in \mathbb{Z}
-3 ¦ \log_2(8) = 3 ¦ m + n = 3 ¦ \lim_{x \to 0} \frac{\sin 3x}{x} = 3
+3 ¦ \log_2(8) = 3
 9 ¦ 9 \pmod{11}
+4.5e33 ¦ 4.5 \times 10^{33} ¦ 4.5e33 ¦ 4.5e{33} ¦ 4.5E33
+2e^3 ¦ 40.171074 ¦ 2\cdot e^3 ¦ 2\exp(3) ¦ 2e^{3}
+3e8 ¦ 300000000 ¦ 3\cdot 10^8
+\infty ¦ +\infty ¦ \infty
+0.5 ¦ 50\% ¦ \frac12
+\frac12 ¦ 50\%
+0.05 ¦ 5\%
+5 ¦ 5\%
+50\% ¦ 0.5 ¦ 50 ¦ \frac12
+30.52 ¦ \frac{1587}{52}
+\frac{2}{3} ¦ 0.666666 ¦ 0.666667
+\pi ¦ 3.14159 ¦ 3.14159265
+5000000 ¦ 5 \text{ million} ¦ 5 million
+5 \text{ million} ¦ 5000000 ¦ 5 million
+60 \text{ mph} ¦ 60 ¦ 60 \text{ miles per hour}
+£5 ¦ 5 ¦ 5 \text{ pounds sterling}
+12:30 ¦ 12:30
+5:8 ¦ 5/8
+\text{Evelyn} ¦ Evelyn
+7 ¦ 7 \text{ square units} ¦ 7 \text{ cubic units} ¦ 7 \text{ students}
+5 ¦ x=5 ¦ x_1=5 ¦ \angle ABC = 5 ¦ f(2)=5 ¦ AB = 5 ¦ \text{Answer} = 5 ¦ \text{Answer: } 5 ¦ Answer: 5
+5 ¦ \text{Area} = 5 ¦ \theta = 5 ¦ |AB| = 5
+5 ¦ \text{The final answer is } 5 ¦ \text{Total area}: 5 ¦ x' = 5 ¦ m\angle ABC = 5 ¦ \vec{a} = 5 ¦ x_{\max} = 5
+5 ¦ \overline{AB} = 5
+5 ¦ x = \sqrt{25} = 5 ¦ \sqrt{25} = 5 ¦ 10/2 = 25/5 = 5 ¦ f(5) = 2 + 3 = 5 ¦ x = 5 \approx 5.0 ¦ x \approx 5
+5 ¦ P(X) = 5 ¦ 5 = x ¦ A = 5
+\frac{1}{30} ¦ x = \frac{1}{30} \approx 0.03 ¦ \frac{1}{30} \approx 0.033
+\frac{1}{30} ¦ x = \frac{2}{60} = \frac{1}{30} \approx 0.0333
+x=5 ¦ 2x=10 ¦ x-5=0 ¦ 5 = x ¦ x = 2+3 = 5
+y=2x+3 ¦ y-2x=3 ¦ y = 3+2x ¦ 2y = 4x+6 ¦ 2x+3 = y
+MR=SRMC ¦ SRMC ¦ MR = SRMC
+2 \pmod 7 ¦ 2 \pmod{7} ¦ 2 ¦ x \equiv 2 \pmod 7
+5 ¦ 5, \text{where } n \text{ is an integer} ¦ 5 \text{ for } n \in \mathbb{Z} ¦ 5 \text{ for all } n \ge 1
+5 ¦ 5, n \in \mathbb{Z} ¦ 5 \text{ for all integers } n
+x = k\pi ¦ x = k\pi, \text{ where } k \text{ is an integer} ¦ x = k\pi \quad (k \in \mathbb{Z})
+x = k\pi ¦ k\pi, \text{ for any integer } k
+a^2+2ab+b^2 ¦ S = (a+b)^2 = a^2+2ab+b^2
+V_{1}:V_{2}=11:21 ¦ 11:21
+\frac{NO}{BO}=\frac{1}{\sqrt{6}} ¦ \frac{1}{\sqrt{6}}
+f(x)=1 ¦ f(x) = 1 \text{ for all } x \in \mathbb{Q}_{>0}
+5 ¦ 5 = 5.0 \text{ cm} ¦ x \in \{5\}
+[0,1] ¦ x \in [0,1] ¦ 0 \le x \le 1
+x<1 ¦ x<1 ¦ (-\infty,1)
+3e8 ¦ 3 \times 10^{8} \text{ m/s} ¦ c = 3e8 = 3 \times 10^8 ¦ c \approx 3\times 10^8 \mathrm{~m/s}
+5 ¦ 5 \mathrm{~cm\ s^{-1}} ¦ 5 \mathrm{g/cm^3} ¦ 5 \mathrm{~kg \cdot m/s^2} ¦ 5 \mathrm{~\mu m}
+5 ¦ 5\ \mathrm{\Omega} ¦ 5 \mathrm{~k\Omega} ¦ 5 \text{ kg}\cdot\text{m}^2
+5 ¦ \approx 5 ¦ =5 ¦ \therefore 5 ¦ \therefore x=5 ¦ \color{red}{5} ¦ \textcolor{red}{5} ¦ \mathbf{x=5} ¦ \large 5
+5 ¦ \Large{5} ¦ {\large 5} ¦ P(X=1)=5 ¦ \color{blue}5
+5 \mathrm{~kg \cdot m/s^2} ¦ 5 \mathrm{~kg\ m\ s^{-2}}
+5 \mathrm{~\mu m} ¦ 0.005 \mathrm{~mm}
+5 \mathrm{~cm\ s^{-1}} ¦ 0.05 \mathrm{~m/s}
+A ¦ \textbf{(A)} 5 ¦ (A) 5 ¦ \textbf{(A) } 5 ¦ (A)\ 5 ¦ \text{(A) } 5 ¦ \textbf{(A)}~\frac{1}{2}
+\begin{pmatrix} 1 \\ 2 \end{pmatrix} ¦ \begin{pmatrix} 1 \\[4pt] 2 \end{pmatrix}
+2\sqrt{3} ¦ 2\sqrt{3} \approx 3.46 ¦ x = 2\sqrt{3} \approx 3.464 ¦ \sqrt{12}
+2\sqrt{3} ¦ d = 2\sqrt{3} \text{ cm} \approx 3.46 \text{ cm}
+5 ¦ A = \frac{1}{2} \cdot 2 \cdot 5 = 5 \text{ cm}^2 ¦ x = 5 \text{ cm} ¦ n=5 \text{ apples} ¦ \$5 ¦ 5\,\text{cm}
+5 ¦ \text{Area} = 5 \text{ cm}^2
+15 ¦ \frac{3}{20} \cdot 100 = 15
+90^\circ ¦ x = 90^\circ ¦ \angle ABC = 90^\circ ¦ \theta = 90 ¦ x = 45^\circ + 45^\circ = 90^\circ
+5.4 \text{ cents} ¦ x = 5.4 \text{ cents} ¦ x = 5.4
 """
 
 NOT_EQUAL = r"""
@@ -171,6 +230,126 @@ AB ¦ ab ¦ AB! ¦ \text{AB}
 i ¦ 1 ¦ -i
 \infty ¦ -\infty
 0 ¦ \frac{0}{0} ¦ \frac{1}{10^{30000}}
+4.5e33 ¦ 148.5e ¦ 148.5 e
+3e8 ¦ 24e ¦ 8 \cdot 3e
+1e-8 ¦ e-8
+5e0 ¦ \ln 1 ¦ 0
+24e ¦ 3e8
+2000 ¦ 2e^{3} ¦ 2e^3
+1 ¦ \lfloor 3e8 \rfloor - \lfloor 3e8 \rfloor + 1
+\infty ¦ 2\infty ¦ \infty+5 ¦ 5\cdot\infty
+0 ¦ 5/\infty ¦ \frac{5}{\infty}
+I ¦ i
+i ¦ I
+0.5 ¦ 0.5\%
+5 ¦ 500\%
+7 ¦ 700\%
+\frac12 ¦ \frac12\%
+12.25 ¦ \frac{12259}{1000}
+0.3333 ¦ 0.33339 ¦ \frac{33339}{100000}
+\frac{2}{3} ¦ 0.666667666 ¦ 0.6666675 ¦ 0.666665
+\pi ¦ 3.141594 ¦ 3.141591
+30.53 ¦ \frac{1587}{52}
+5 ¦ 5 million ¦ 5 \text{ million} ¦ 5 \text{ billion} ¦ 5\text{ thousand} ¦ 5 \text{ hundred} ¦ 5 \text{ dozen}
+5 ¦ 5 \text{ squared} ¦ 5 \text{ cubed}
+5 ¦ 5 \text{ factorial} ¦ 5 \text{ halves} ¦ 5 \text{ thirds} ¦ 5 \text{ thousandths} ¦ 5 \text{ pi}
+5 ¦ 5 \text{ choose } ¦ 5 \text{ times} ¦ 5 \text{ point five}
+5 ¦ 5 \text{ base seven} ¦ 5 \text{ half} ¦ 5 \text{ maybe six} ¦ 5 \text{ versus six} ¦ 5 \text{ else six}
+5 ¦ 5 \text{ ou six} ¦ 5 oder sechs ¦ 5 \text{ eighths} ¦ 5 \text{ twelfths}
+5 ¦ 5 \text{ if you like this answer} ¦ 5 \text{ apples}^2 ¦ 5 \text{ шесть} ¦ 5 \text{ not}
+60 \text{ km/h} ¦ 60 \text{ mph}
+60 \text{ degrees} ¦ 60 \text{ radians} ¦ 60 \text{ rad}
+\$5 ¦ 5 \text{ euros} ¦ €5 ¦ 5 \text{ pounds} ¦ £5
+12:30 ¦ 2:5 ¦ \frac{2}{5} ¦ 0.4
+288 ¦ 2^{2019}-1000\lfloor 2^{2019}/1000\rfloor
+\text{Evelyn} ¦ \text{Evelyn 不是} ¦ \text{Evelyn ❌} ¦ 不 Evelyn ¦ \text{Evelyn и}
+5 ¦ -x=5 ¦ x-y=5 ¦ x+y=5 ¦ -x+y=5 ¦ 2x=5 ¦ x^2=5 ¦ xy=5 ¦ |x|=5 ¦ \sin x=5 ¦ \sqrt{x}=5 ¦ \frac{x}{y}=5 ¦ m+n=5
+x=5 ¦ -x=5 ¦ x-y=5 ¦ x+y=5 ¦ 2+3=5 ¦ \sqrt{25}=4+1=5 ¦ x^2=5
+y=2x+3 ¦ x+y=2x+3 ¦ -y=2x+3 ¦ (y-2x-3)(x-5)=0 ¦ x(y-2x-3)=0 ¦ (y-2x-3)^2=0 ¦ |y|=2x+3
+MR=SRMC ¦ A+B=SRMC ¦ -MR=SRMC ¦ A=SRMC
+5 ¦ \max(6)=5 ¦ \lim_{x\to0} 6=5 ¦ \sum 6=5 ¦ |6|=5 ¦ \ln(2)=5 ¦ \emptyset = 5 ¦ \gcd(6)=5 ¦ \min(6,7)=5 ¦ \int 6=5
+5 ¦ 6\bmod 7=5
+5 ¦ 6 = \sqrt{25} = 5 ¦ 1=2=5 ¦ x=6=1+4=5 ¦ 5=6=5 ¦ x = 6 = 5 ¦ x=5=6 ¦ \text{No}=5 ¦ x=y=6=5 ¦ 5=5=5 ¦ x=\text{No}=5
+C ¦ A=B=C ¦ A=C ¦ (A)=(C) ¦ A: C ¦ x=C ¦ \text{not } C
+\text{Yes} ¦ No = Yes ¦ \text{No} = \text{Yes} ¦ \text{not}: \text{Yes} ¦ x = \text{Yes}
+B ¦ (A) = (B) ¦ (A): B ¦ A: B ¦ A B ¦ A = B
+\text{even} ¦ odd: even ¦ \text{odd}: even ¦ odd = even
+5 ¦ x = 5 \approx 6 ¦ x = \sqrt{25} \approx 6 ¦ 5 \approx 5.0 \approx 6 ¦ x \approx 5 \approx 6 ¦ x = 5 \approx y
+5 ¦ 5 \approx \text{six}
+5 ¦ \text{not}: 5 ¦ \text{not } x = 5 ¦ \neg x=5 ¦ \text{any number but } x=5 ¦ \text{6 or 5 or} = 5 ¦ (A): 5
+5 ¦ \text{wrong}: 5 ¦ not: 5
+7 ¦ \text{6 or 5 or} = 7 ¦ \text{The wrong answer is } 7 ¦ The incorrect answer is 7
+7 ¦ \text{The answer of others is } 7 ¦ \text{No solution} = 7
+2 \pmod 7 ¦ 2 \pmod 5 ¦ 2 \pmod{70}
+2 ¦ 2 \pmod{\text{not } 5} ¦ x = 3 \pmod 2
+5 ¦ 5, \text{where } 6 ¦ 5 \text{ where } 6 ¦ 5 \text{ for } 6 ¦ 5, \text{ for some, else } 6
+5 ¦ 5 \text{ for one, otherwise } 6 ¦ 5 \text{ if } x > 1, 6 \text{ else}
+5 ¦ 5 \text{ where the answer is } 6 ¦ 5 \text{ for all but } 6 ¦ 5, \text{ for } x = 6 ¦ 5 \text{ unless it is } 6
+5 ¦ 5, \text{ not } 6 ¦ 5, \text{where } x=6
+5 ¦ 5 \text{, where we do not mean } 5 ¦ 5, \text{for example} ¦ 5, \text{ except } 6 ¦ 5 \text{ but } 6
+5 ¦ 5, \text{where } x \text{ is wrong}
+5 ¦ x=5=y=6 ¦ 5=x=6 ¦ 6=x=5 ¦ x \approx 6 = 5 ¦ 6 \approx x = 5 ¦ \text{Answer}=6=5 ¦ \text{Answer}: 6 = 5
+5 ¦ \text{answer: not } 5 ¦ x = \text{not } 5
+5 ¦ x = -5 ¦ \lnot 5 ¦ \cancel{5} ¦ \sout{5} ¦ \xcancel{5}6 ¦ \phantom{6}5 5 ¦ 5\vphantom{6}6 ¦ \overline{5}
+5 ¦ \bar{5} ¦ \not 5 ¦ \hspace{5}6
+5 ¦ 5 \text{ or more} ¦ \text{at least } 5 ¦ \text{about } 5 ¦ 5 \text{ minus one} ¦ 5^{\text{not}} ¦ 5_6 ¦ 5_{10}
+5 ¦ 5\% 6 ¦ 5 6 ¦ 5 | 6 ¦ 5/6 ¦ 5:6
+x=5 ¦ x=6=5 ¦ y=5=x ¦ x>5 ¦ x=5, y=6 ¦ x \ne 5 ¦ z: 5 ¦ x=5=6 ¦ x = 5 \text{ or } 6 ¦ x = y = 5
+3e8 ¦ 3e8e ¦ 3e8 + 1 ¦ e ¦ 3 \cdot e^8 ¦ 3 \cdot 10^{8e} ¦ (3)(e8) ¦ 2e8
+0.05 ¦ 0.05\% ¦ 500\%
+-0.5 ¦ -0.5\% ¦ 50\% 
+1 ¦ 100 \text{ percent} ¦ 0.01\%
+y=2x+3 ¦ y=2x+3=5 ¦ y = 5 = 2x+3 ¦ y=2x+3, x=5 ¦ 2x+3=0 ¦ y \ge 2x+3 ¦ f(y)=2x+3
+AB ¦ A=B ¦ A,B ¦ A \cdot B \cdot 1.1
+1 ¦ I ¦ \text{I}
+2 \pi ¦ 2 \text{ pi squared} ¦ 2\pi \text{ million}
+10 ¦ 10 \text{ to } 20 ¦ 10-20 ¦ 10\text{-}20 ¦ 10 \ldots ¦ 1 0
+100 ¦ 1e2e0 ¦ 100\text{ hundred} ¦ 10^2 \text{ cubed}
+\text{Monday} ¦ \text{not Monday} ¦ \text{Monday?} ¦ Monday or Tuesday ¦ \text{Monday} = \text{Tuesday}
+\text{Monday} ¦ Tuesday: Monday ¦ \text{Monday} \ne x ¦ \neg \text{Monday}
+3.14159 ¦ 3.14160 ¦ 3.1415
+\frac{1}{7} ¦ 0.142858 ¦ 0.142856 ¦ 0.14285
+(1,2) ¦ A=(1,2)=(3,4) ¦ (3,4)=(1,2) ¦ A = (2,1) ¦ (1,2,3)
+\{1,2\} ¦ S = \{1,2\} = \{3\} ¦ \text{not } \{1,2\} ¦ \neg\{1,2\}
+[0,1] ¦ x \notin [0,1] ¦ x \in [0,1) ¦ \text{not } [0,1] ¦ \mathbb{R} \setminus [0,1] ¦ -x \in [0,1] ¦ x^2 \in [0,1]
+x<1 ¦ |x|<1 ¦ -x<1 ¦ x<1<2 ¦ x<1, x>5 ¦ x^2<1
+A ¦ A or B ¦ (B) 5 ¦ B) A ¦ \textbf{(B)} A ¦ 5 (A) ¦ (A) B) ¦ (A), (B) ¦ A 5 ¦ (A) (B) ¦ (A) \text{ or } (B)
+A ¦ A) B) ¦ (A) \text{ not } ¦ (A) \text{ is wrong}
+5 ¦ \approx 6 ¦ = 6 ¦ \therefore 6 ¦ \color{red}{6} ¦ \textcolor{red}{6} ¦ \color{5}{6} ¦ \color{red}5 6 ¦ = = 5
+5 ¦ \ne 5 ¦ > 5 ¦ \because 5
+5 \mathrm{~g/cm^3} ¦ 5 \mathrm{~g/cm^2} ¦ 5 \mathrm{~kg/cm^3}
+5 \mathrm{~\mu m} ¦ 5 \mathrm{~m} ¦ 5 \mathrm{~nm}
+5 \Omega ¦ 5 \mathrm{~V} ¦ 5 \mathrm{~k\Omega}
+5 ¦ 5 \Omega x ¦ 5\omega ¦ P(X=1)=6 ¦ P(X=5)=6 ¦ P(5)
+5 ¦ |5| = 5 = 5.00001 ¦ 5 \equiv 6 ¦ 5 \sim 6 ¦ 5 \to 6 ¦ 6 \to 5 ¦ x \to 5 \to 6 ¦ 6 \Rightarrow 5
+5 ¦ 5 \Rightarrow 6 ¦ 5 \iff 6 ¦ 5 \leftarrow 6 ¦ \frac{5}{1} \neq 5
+5 ¦ (5, ) ¦ 5,, 6 ¦ 5\\6 ¦ 5 \\ 6 ¦ 5 & 6 ¦ 5 \qquad 6 ¦ 5 \newline 6 ¦ 5 \text{ } 6 ¦ 5 ~ 6 ¦ 5 \; 6
+5 ¦ 5\quad\text{or}\quad 6 ¦ 5 \lor 6 ¦ 5 \vee 6 ¦ 5 \land 6 ¦ 5 \cup 6 ¦ 5 \cap 6
+5 ¦ \begin{cases} 5 \\ 6 \end{cases} ¦ \begin{pmatrix} 5 & 6 \end{pmatrix} ¦ \begin{array}{c} 5 \\ 6 \end{array}
+5 ¦ \{5, 6\} ¦ 5 \text{ if } x>0 ¦ \substack{5 \\ 6} ¦ \stackrel{5}{6} ¦ \underbrace{5}_{6} ¦ \overset{6}{5}
+5 ¦ 5^{6} ¦ \underline{5}6
+5 ¦ \boxed{6} 5 ¦ \fbox{6}, 5 ¦ 5 \text{ no, } 6 ¦ 5. 6 ¦ 5.6 ¦ 5' ¦ 5^\circ 6' ¦ 5 \text{ ft } 6 \text{ in}
+5 ¦ 5 \text{ hours } 6 \text{ min} ¦ 5\text{h}6 ¦ 5 \text{ or so} ¦ \sim 5 6
+5 ¦ \text{five or } 5 ¦ \text{A: } 5 ¦ \text{No answer: } 5 ¦ \text{No } 5 ¦ \text{Answer of the trap: } 5
+5 ¦ \text{minimum difference root}: 6 ¦ \text{number of answers} = 6
+12 ¦ 12 \text{ squared meters squared} ¦ 12 \text{ m}^{-1}2 ¦ 12 \text{ gross} 2 ¦ 12 \text{ per cent} 5
+\frac{1}{2} ¦ 1 \text{ over } 2.1 ¦ \frac{1}{2}\text{ of } 3 ¦ 1/2 \text{ dozen} ¦ \frac12\frac12 ¦ \frac{1}{2}!
+\frac{1}{2} ¦ \frac{1}{2}' ¦ 1\div 2 \div 1.1
+x^2+1 ¦ x^2+1=0 ¦ x^2+1 = x^2+2 ¦ x^2 + 1, x=3 ¦ f(x)=x^2+1=5 ¦ x^2 \pm 1 ¦ y^2+1 ¦ x^2+1 \text{ squared} ¦ x^2 = 1
+x^2+1 ¦ x^2+1 \le 5
+2\sqrt{3} ¦ 2\sqrt{3} = 3.5 ¦ 2\sqrt{3} \approx 3.9 ¦ x = 2\sqrt{3} = 6 ¦ 2 \sqrt{3} \text{ thousand}
+2\sqrt{3} ¦ \sqrt{3}+\sqrt{2}
+0 ¦ 0 \cdot \infty ¦ \infty - \infty ¦ 0/0 ¦ x - x + 1 ¦ \emptyset ¦ \text{zero or one} ¦ 0 = x^2 ¦ 10^{-6}
+0 ¦ 0\% \text{ or } 1 ¦ \varnothing
+1 ¦ x
+(1,2) ¦ x = 1, y = 3 ¦ (1,2), (3,4) ¦ (1,2) \cup (3,4) ¦ [1,2] ¦ (1,2]
+\text{Saturday} ¦ \text{Saturday or Sunday} ¦ \text{Saturday, Sunday} ¦ \text{Saturday}, \text{Sunday}
+\text{Saturday} ¦ Sunday \text{Saturday} ¦ \text{Saturday/Sunday} ¦ \text{the day is not Saturday}
+5 ¦ 5 \text{ sqrt} ¦ 5 \text{ fifths} ¦ 5 \text{ percentages} 6 ¦ 5 \text{ nth} ¦ 5\text{k} ¦ 5K ¦ 5M ¦ 5 \text{ k}
+5 ¦ 5 \text{ Mio} ¦ 5 \text{ lakh} ¦ 5 \text{ crore} ¦ 5 \text{ score} ¦ 5 \text{ gross} ¦ 5 \text{ ppm}
+5 ¦ 5 \text{ bps} ¦ 5 \text{ basis points}
+5 ¦ x := 6 = 5 ¦ f(6) = 6 = 5 ¦ {5} {6} ¦ x={6}=5 ¦ 5 \color{red}{6} ¦ \color{white}{6} 5 ¦ \textcolor{white}{6}5
+A ¦ (A) 5, (B) 6 ¦ (A) 5 (B) 6 ¦ (A) 5 \text{ or (B) 6} ¦ (B) 1 ¦ (A) 5 = 6
 """
 
 GOLDS = [
@@ -240,6 +419,12 @@ def test_tolerance_is_absolute(gold, answer, tolerance, correct):
         (r"\boxed{x\\}", r"x\\"),
         (r"\boxed{\{1\}}", r"\{1\}"),
         (r"\boxed{\begin{pmatrix}a\\{b}\end{pmatrix}}", r"\begin{pmatrix}a\\{b}\end{pmatrix}"),
+        (r"\boxed{\fbox{3}}", "3"),
+        (r"\boxed{x = \boxed{3}}", r"x = \boxed{3}"),
+        (r"\boxed{\boxed{3}, \boxed{4}}", r"\boxed{3}, \boxed{4}"),
+        (r"\boxed{\text{not } \boxed{\boxed{3}}} and \boxed{4} in \boxed{5", None),
+        (r"\boxed{\text{not } \boxed 3}", r"\text{not } \boxed 3"),
+        (r"\boxed{1 \boxed{2}", "2"),
         (r"\boxed{1} and \boxed{2", None),
         (r"\boxed{}", ""),
         (r"\boxed{a\}", None),
@@ -273,6 +458,8 @@ def test_only_what_follows_the_reasoning_counts(response, correct):
     ("response", "outcome", "extracted"),
     [
         ("34", Outcome.NO_ANSWER, None),
+        (r"\boxed{x = \boxed{34}}", Outcome.EQUAL, r"x = \boxed{34}"),
+        (r"\boxed{\text{not } \boxed{34}}", Outcome.UNREADABLE, r"\text{not } \boxed{34}"),
         ("The answer is $34$.", Outcome.NO_ANSWER, None),
         (r"\boxed{}", Outcome.NO_ANSWER, ""),
         (r"\boxed{34", Outcome.NO_ANSWER, None),

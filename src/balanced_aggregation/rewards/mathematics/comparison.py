@@ -3,21 +3,31 @@
 import re
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import pairwise
 
 import sympy
 
 from balanced_aggregation.rewards.mathematics.identity import exact_fraction, is_constant, proportional, same
 from balanced_aggregation.rewards.mathematics.literals import read_literal
 from balanced_aggregation.rewards.mathematics.names import function
-from balanced_aggregation.rewards.mathematics.nodes import Group, Leaf, Matrix, Named, Node, Relation, Several, Union
+from balanced_aggregation.rewards.mathematics.nodes import (
+    Chain,
+    Group,
+    Leaf,
+    Matrix,
+    Named,
+    Node,
+    Relation,
+    Rounded,
+    Several,
+    Union,
+)
 from balanced_aggregation.rewards.mathematics.notation import key
+from balanced_aggregation.rewards.mathematics.structure import read
 from balanced_aggregation.rewards.mathematics.units import split_unit
 from balanced_aggregation.rewards.mathematics.values import formula, same_value, words
 
 _CHAIN = Fraction(1, 100)
-_NAME = r"\\?[a-zA-Z]+(?:_(?:\{\w+\}|\w))?"
-_SUM_OF_NAMES = re.compile(rf"-?\s*{_NAME}(?:\s*[+-]\s*{_NAME})*")
-_UNEVALUATED = re.compile(r"\\(?:lim|sum|prod|int|bmod|gcd|lcm|max|min|det|begin)(?![a-zA-Z])")
 
 
 def equal(gold: Node, answer: Node, tolerance: float | None = None) -> bool:
@@ -29,26 +39,33 @@ def equal(gold: Node, answer: Node, tolerance: float | None = None) -> bool:
     if gold == answer:
         return True
     match gold, answer:
-        case (Relation(sign=r"\approx"), _):
-            return equal(Leaf(gold.left), answer, tolerance)
-        case (_, Relation(sign=r"\approx")):
-            return _consistent(answer) and equal(gold, Leaf(answer.left), tolerance)
+        case (Rounded(), _):
+            return equal(gold.value, answer, tolerance)
+        case (_, Rounded()):
+            return all(_rounding(answer.exact, side) for side in answer.rounded) and equal(
+                gold, answer.value, tolerance
+            )
+        case (Chain(), _):
+            return equal(read(gold.sides[-1])[0], answer, tolerance)
         case (Named(), Named()):
             return _compatible(gold.name, answer.name) and equal(gold.value, _renamed(gold, answer), tolerance)
         case (Named(relation="="), Relation()):
-            return _same_relation(Relation(gold.name, "=", _text(gold.value)), answer) or equal(
-                gold.value, answer, tolerance
-            )
+            return _same_relation(Relation(gold.name, "=", _text(gold.value)), answer)
         case (Relation(), Named(relation="=")):
             return _same_relation(gold, Relation(answer.name, "=", _text(answer.value)))
         case (Named(relation="<"), Relation()):
             return _same_relation(_inequality(gold), answer)
         case (Relation(), Named(relation="<")):
             return _same_relation(gold, _inequality(answer))
+        case (Named(), Chain()):
+            return False
         case (Named(), _):
             return equal(gold.value, answer, tolerance)
         case (_, Named()):
-            return equal(gold, answer.value, tolerance)
+            return not _is_choice(gold) and equal(gold, answer.value, tolerance)
+        case (_, Chain()):
+            end = _end(answer.sides)
+            return end is not None and equal(gold, read(end)[0], tolerance)
         case (Several(items=(only,)), _):
             return equal(only, answer, tolerance)
         case (_, Several(items=(only,))):
@@ -76,7 +93,8 @@ def equal(gold: Node, answer: Node, tolerance: float | None = None) -> bool:
         case (Relation(), Relation()):
             return _same_relation(gold, answer)
         case (Leaf(), Relation(sign="=")):
-            return _result(gold, answer, tolerance)
+            end = _end((answer.left, answer.right), constant=True)
+            return end is not None and same_value(gold.text, end, tolerance)
         case (Leaf(), Leaf()):
             return same_value(gold.text, answer.text, tolerance)
     return False
@@ -100,37 +118,66 @@ def readable(node: Node) -> bool:
             return readable(node.value)
         case Relation(left, _, right):
             return formula(left) is not None and formula(right) is not None
+        case Chain(sides):
+            return all(formula(side) is not None for side in sides)
+        case Rounded():
+            return readable(node.value)
     return False
 
 
-def _consistent(stated: Relation) -> bool:
+def _is_choice(gold: Node) -> bool:
+    """Whether the gold is a word or the letter of a choice: ``A = B`` is no answer to that."""
+    if not isinstance(gold, Leaf) or re.search(r"\d", gold.text):  # 90 degrees are a number
+        return False
+    return bool(words(gold.text) or re.fullmatch("[A-Z]", gold.text))
+
+
+def _side(text: str) -> sympy.Expr | None:
+    """The formula without its unit, or the degrees within."""
+    core, unit = split_unit(text.replace(r"\text{degree}", ""))
+    value = formula(core)
+    if value is None or not unit:
+        return value
+    return value * sympy.Rational(unit.scale * (unit.factor if unit.percent else 1))
+
+
+def _close(exact: str, rounded: str) -> bool:
     """Whether the two sides are numbers that differ by no more than a rounding."""
-    sides = formula(stated.left), formula(stated.right)
+    sides = _side(exact), _side(rounded)
     if None in sides or not all(map(is_constant, sides)):
         return False
     ends = [exact_fraction(side) for side in sides]
     return None not in ends and abs(ends[0] - ends[1]) <= _CHAIN * abs(ends[1])
 
 
-def _result(gold: Leaf, answer: Relation, tolerance: float | None) -> bool:
-    r"""Whether the right side of ``\log_2 8 = 3`` is the gold, and its left side doesn't say something else."""
-    if key(answer.left) == key(answer.right):
-        return False  # 5 = 5 says nothing
-    right_equal = same_value(gold.text, answer.right, tolerance)
-    if _UNEVALUATED.search(answer.left) or _SUM_OF_NAMES.fullmatch(answer.left):
-        return right_equal
-    left, right = formula(answer.left), formula(answer.right)
-    if left is None or right is None or not is_constant(left) or not is_constant(right):
+def _rounding(exact: str, rounded: str) -> bool:
+    """As `_close`, or rounded to fewer digits: 1/30 is about 0.03."""
+    if _close(exact, rounded):
+        return True
+    written, value = read_literal(split_unit(rounded)[0]), _side(exact)
+    number = exact_fraction(value) if value is not None and is_constant(value) else None
+    if written is None or number is None or written.value == 0:
         return False
-    if same(left, right):
-        return right_equal
-    if not _consistent(answer):
-        return False
-    written = read_literal(answer.right)  # 1/3 = 0.333: the exact value is the answer
-    exact = read_literal(answer.left)
-    return bool(written and written.step and not (exact and (exact.step or exact.value.denominator == 1))) and (
-        same_value(gold.text, answer.left, tolerance)
-    )
+    return abs(number - written.value) <= (written.step or 1) / Fraction(2)
+
+
+def _end(sides: tuple[str, ...], constant: bool = False) -> str | None:
+    r"""What ``\log_2 8 = 3`` amounts to: its last side, or the one before if the last is its rounding.
+
+    None if the sides contradict each other, or say nothing, as ``5 = 5``; or have variables, if they must not.
+    """
+    values = [_side(side) for side in sides]
+    if len(set(map(key, sides))) == 1 or None in values or (constant and not all(map(is_constant, values))):
+        return None
+    if not all(same(one, other) for one, other in pairwise(values[:-1])):
+        return None
+    before, last = sides[-2:]
+    if same(*values[-2:]):
+        return last
+    if not _close(before, last):
+        return None
+    written, exact = read_literal(last), read_literal(before)  # 1/3 = 0.333: the exact value is the answer
+    return before if written and written.step and not (exact and (exact.step or exact.value.denominator == 1)) else None
 
 
 def _same_relation(gold: Relation, answer: Relation) -> bool:
@@ -164,7 +211,7 @@ def _solves(equation: sympy.Expr, name: sympy.Expr, value: sympy.Expr) -> bool:
     if not name.is_Symbol or name in value.free_symbols or name not in equation.free_symbols:
         return False
     slope = sympy.diff(equation, name)
-    return not slope.has(name) and same(sympy.S.Zero, sympy.simplify(equation.subs(name, value)))
+    return not slope.free_symbols and slope != 0 and same(sympy.S.Zero, sympy.simplify(equation.subs(name, value)))
 
 
 def _same_values(gold: Sequence[Node], answer: Sequence[Node], tolerance: float | None) -> bool:

@@ -16,6 +16,7 @@ from balanced_aggregation.rewards.mathematics.literals import TooLarge
 
 _LARGEST_BITS = 100_000
 _LARGEST_FACTORIAL = 3000
+_LARGEST_ROUNDED_BITS = 60
 _LONGEST = 800
 _DEEPEST = 16
 
@@ -78,6 +79,8 @@ def _prepare(text: str) -> str | None:
     """The text for the parser; None if it has what we don't let it read."""
     if len(text) > _LONGEST or not text:
         return None
+    if r"\infty" in text and not re.fullmatch(r"[+-]?\s*\\infty", text.strip()):
+        return None
     depth = deepest = 0
     for character in text:
         depth += {"(": 1, "{": 1, "[": 1, ")": -1, "}": -1, "]": -1}.get(character, 0)
@@ -90,7 +93,7 @@ def _prepare(text: str) -> str | None:
         if command not in _GREEK and command not in _FUNCTIONS:
             return None
     if not re.fullmatch(r"[\w+\-/^(){}\[\]|!.\\ ]*", text) or re.search(
-        r"\.|!\s*!|\^\s*\^|[_^/+\-(\[{]\s*$|(?<![_\d])\d+\s+\d", text
+        r"\.|!\s*!|\^\s*\^|(?<![a-zA-Z\\])\d\s*[eE]\s*\d|[_^/+\-(\[{]\s*$|(?<![_\d])\d+\s+\d", text
     ):
         return None
     return _explicit(text)
@@ -104,7 +107,7 @@ def _token(found: re.Match) -> str:
     if found["symbol"]:
         subscript = found["long"] if found["long"] is not None else found["short"]
         base = found["symbol"]
-        if subscript is None and not found["prime"] and not base.endswith("}"):
+        if subscript is None and not found["prime"] and not base.endswith("}") and base != "I":  # not the unit i
             return base + " " if base.startswith("\\") else base
         name = re.sub(r"\\text|\\prime|[\s{}^]", lambda m: "'" if m[0] == r"\prime" else "", found[0])
         # The parser knows few subscripts and drops primes; a number is the one thing it always takes.
@@ -160,6 +163,8 @@ def _size(value: sympy.Basic, tower: int = 0) -> float:
         magnitude = 2.0**bits if not exponent.is_Rational else abs(float(exponent))
         return _bounded(max(1.0, _size(base, tower)) * max(1.0, magnitude if not exponent.free_symbols else 4.0))
     sizes = [_size(part, tower) for part in value.args]
+    if isinstance(value, (sympy.floor, sympy.ceiling)) and sizes[0] > _LARGEST_ROUNDED_BITS:
+        raise TooLarge("the rounding of a large number")  # which computes a remainder, too
     if isinstance(value, (sympy.factorial, sympy.gamma, sympy.binomial)):
         if sizes[0] > _LARGEST_FACTORIAL.bit_length():
             raise TooLarge("the factorial of a large number")

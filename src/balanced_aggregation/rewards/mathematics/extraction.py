@@ -5,9 +5,9 @@ One pass over the text: a response may be a megabyte of backslashes or braces.
 
 import re
 
-_COMMANDS = ("\\boxed", "\\fbox")
 _REASONING_END = "</think>"
 _TOKEN = re.compile(r"\\.|[{}]", re.DOTALL)
+_BOX = re.compile(r"\\(?:boxed|fbox)(?![^\W\d_])\s*")
 _BARE = re.compile(r"[^\s$]+")
 _MATHS_END = re.compile(r"\\[)\]]")
 
@@ -24,37 +24,33 @@ def answer_part(response: str) -> str:
 def final_boxed(text: str) -> str | None:
     r"""Content of the last box of the text; None if there is none, or its brace is never closed.
 
-    Earlier boxes don't count, not even if the last one is broken. ``\boxed 5`` is read up to the next space, ``$``,
-    or end of maths.
+    Earlier boxes don't count, not even if the last one is broken. Of boxes in a box the outermost counts, unless it
+    has nothing but a box in it. ``\\boxed 5`` is read up to the next space, ``$``, or end of maths.
     """
-    start = _last_command(text)
-    if start is None:
+    boxes = [found.end() for found in _BOX.finditer(text)]
+    if not boxes:
         return None
-    while start < len(text) and text[start].isspace():
-        start += 1
-    if not text.startswith("{", start):
-        bare = _BARE.match(text, start)
+    closed = _closing_places(text)
+    last = boxes[-1]
+    if text.startswith("{", last) and last not in closed:
+        return None
+    opening = next((box for box in boxes if box in closed and closed[box] > last), last)
+    if not text.startswith("{", opening):
+        bare = _BARE.match(text, opening)
         return _MATHS_END.split(bare[0])[0].rstrip(".,;:") or None if bare else None
-    depth = 0
-    for token in _TOKEN.finditer(text, start):
+    while True:
+        inner = _BOX.match(text, opening + 1)
+        if not inner or closed.get(inner.end()) != closed[opening] - 1:
+            return text[opening + 1 : closed[opening]]
+        opening = inner.end()
+
+
+def _closing_places(text: str) -> dict[int, int]:
+    """Where each brace that opens is closed, if it is."""
+    opened, closed = [], {}
+    for token in _TOKEN.finditer(text):
         if token[0] == "{":
-            depth += 1
-        elif token[0] == "}":
-            depth -= 1
-            if depth == 0:
-                return text[start + 1 : token.start()]
-    return None
-
-
-def _last_command(text: str) -> int | None:
-    r"""Where the last box command ends. A longer command, such as ``\\boxedplus``, is another one."""
-    ends = []
-    for command in _COMMANDS:
-        place = text.rfind(command)
-        while place >= 0:
-            end = place + len(command)
-            if not text[end : end + 1].isalpha():
-                ends.append(end)
-                break
-            place = text.rfind(command, 0, place)
-    return max(ends, default=None)
+            opened.append(token.start())
+        elif token[0] == "}" and opened:
+            closed[opened.pop()] = token.start()
+    return closed

@@ -13,6 +13,8 @@ MEASURED = Fraction(1, 100)
 """Relative tolerance to a gold in e-notation: these are rounded measurements, most of two digits."""
 
 _LARGEST_EXPONENT = 5000
+_FINEST = 10**30
+"""Decimals of more places than this are none: a root's value has sixty digits, a third any number."""
 _DIGITS_OF_A_ROUNDED_GOLD = 4
 _DIGITS_OF_A_ROUNDED_ANSWER = 6
 
@@ -20,7 +22,7 @@ _DECIMAL = r"(?P<whole>\d{1,3}(?:,\d{3})+|\d{1,3}(?: \d{3})+|\d+)(?:\.(?P<places
 _POWER_OF_TEN = r"10\s*\^\s*(?:\{\s*(?P<exponent>[+-]?\d+)\s*\}|(?P<digit>\d))"
 _LITERAL = re.compile(
     rf"(?P<sign>[+-]?)\s*(?:{_DECIMAL}\s*(?:\\cdot\s*{_POWER_OF_TEN}"
-    r"|(?:[eE]|\\text\s*\{\s*[eE]\s*\})\s*\^?\s*(?:\{\s*(?P<e1>[+-]?\d+)\s*\}|(?P<e2>[+-]?\d+)))?)"
+    r"|(?:[eE]|\\text\s*\{\s*[eE]\s*\})\s*(?:\{\s*(?P<e1>[+-]?\d+)\s*\}|(?P<e2>[+-]?\d+)))?)"
 )
 _TEN = re.compile(rf"(?P<sign>[+-]?)\s*{_POWER_OF_TEN}")
 _RATIO = re.compile(
@@ -107,11 +109,15 @@ def near(gold: Literal, answer: Literal, tolerance: float | None = None) -> bool
 def _rounded(coarse: Literal, exact: Literal, digits: int) -> bool:
     """Whether ``coarse`` is a decimal of at least so many digits, and ``exact`` a fraction or root that it stands for.
 
-    Cut off or rounded. Not if ``exact`` could have been written with as many places, or is a decimal itself.
+    Rounded, or cut off if no decimal is exact. Not if ``exact`` could have been written with as many places, or is a
+    decimal itself.
     """
     if not coarse.step or coarse.digits < digits or exact.step or (exact.value / coarse.step).denominator == 1:
         return False
-    return abs(coarse.value - exact.value) < coarse.step
+    if abs(coarse.value - exact.value) <= coarse.step / 2:
+        return True
+    missing = exact.value - coarse.value if exact.value > 0 else coarse.value - exact.value
+    return 0 <= missing < coarse.step and (exact.value * _FINEST).denominator != 1
 
 
 def _decimal(found: re.Match) -> Literal:

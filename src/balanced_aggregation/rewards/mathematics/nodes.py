@@ -42,7 +42,7 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Named:
-    r"""A value with the name that it was given: ``x = 5``, ``f(n) = 2n``, ``x \\in [0, 1]``, ``0 < x < 1``."""
+    r"""A value with the name that it was given: ``x = 5``, ``f(n) = 2n``, ``x \in [0, 1]``, ``0 < x < 1``."""
 
     name: str
     value: "Node"
@@ -51,11 +51,27 @@ class Named:
 
 @dataclass(frozen=True)
 class Relation:
-    r"""An equation or inequality between two expressions, neither of them a name, or ``exact \approx rounded``."""
+    """An equation or inequality between two expressions, the first of them no name."""
 
     left: str
     sign: str
     right: str
 
 
-Node = Leaf | Several | Group | Union | Matrix | Named | Relation
+@dataclass(frozen=True)
+class Chain:
+    r"""Three or more sides, or two after a name, with equality signs between: ``6 = \sqrt{36} = 2 \cdot 3``."""
+
+    sides: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Rounded:
+    r"""What stands before ``\approx``, its right side, and what follows: ``x = \frac13 \approx 0.333``."""
+
+    value: "Node"
+    exact: str
+    rounded: tuple[str, ...]
+
+
+Node = Leaf | Several | Group | Union | Matrix | Named | Relation | Chain | Rounded

@@ -16,15 +16,31 @@ _CHARACTERS = {
 }  # fmt: skip
 
 # Applied in this order. What a rule leaves is what the next one sees.
+_UNIT_TEXT = re.compile(r"\\(?:cdot|mu|Omega)(?![a-zA-Z])\s*|\^\s*\{\s*(-?\d)\s*\}")
+_UNIT_COMMANDS = {r"\cdot": " ", r"\mu": "μ", r"\Omega": "ohm"}
+
+
+def _unit_text(found: re.Match) -> str:
+    r"""``\text{kg \cdot m s^{-1}}`` without commands and braces inside."""
+    inside = _UNIT_TEXT.sub(lambda m: f"^{m[1]}" if m[1] else _UNIT_COMMANDS[m[0].strip()], found[1])
+    return rf"\text{{{inside}}}"
+
+
 _RULES = [
+    (r"\\\\\s*\[\s*-?[\d.]+\s*(?:pt|em|ex|mm|cm)\s*\]", r"\\\\ "),
+    (r"\\(?:text)?color\s*\{\s*[a-zA-Z]+\s*\}\s*", ""),
+    (r"\\(?:tiny|small|normalsize|large|Large|LARGE|huge|Huge)(?![a-zA-Z])\s*", ""),
+    (r"\\(?:mathbf|boldsymbol|bm)\s*\{([^{}]*=[^{}]*)\}", r"\1"),
+    (r"^[\s$]*(?:\\therefore(?![a-zA-Z])\s*)?(?:(?:\\approx(?![a-zA-Z])|≈|=(?![=<>]))\s*)?", ""),
     (r"\s+", " "),
     (r"^(?!.*\\begin)(.*)$", lambda m: re.sub(r"\\\\(?=[a-zA-Z])", r"\\", m[0])),  # commands escaped twice
     (r"(?<!\\)\\[\[\]()]", ""),
+    (r"\\f?boxed(?![a-zA-Z])\s*", ""),
     (r"(?<=\d)\s*(?:,\s*\\!|\{,\}(?:\\!)?|\\,)\s*(?=\d{3}(?!\d))", ""),  # thousands
     (r"\\(?:left|right|middle)(?![a-zA-Z])\s*\.?", ""),
     (r"\\(?:[bB]igg?[lrm]?|displaystyle|textstyle|limits|mathstrut|rule|null)(?![a-zA-Z])", ""),
     (r"(?<!\\)\\!", ""),
-    (r"(?<!\\)\\[,;:> ]|~|\\q?quad(?![a-zA-Z])|(?<!\\)\\\n", " "),
+    (r"(?<!\\)\\[,;:> ]|~|\\q?quad|(?<!\\)\\\n", " "),
     (r"\\(?:hspace|vspace|phantom)\*?\{[^{}]*\}", " "),
     (r"\\[dtc]frac(?![a-zA-Z])", r"\\frac"),
     (r"\\[dt]binom(?![a-zA-Z])", r"\\binom"),
@@ -56,6 +72,9 @@ _RULES = [
     (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-zA-Z]))|\\(?:degree|textdegree)(?![a-zA-Z])", r"\\text{degree}"),
     (r"\\AA(?![a-zA-Z])", r"\\text{angstrom}"),
     (r"\\?%", r"\\text{percent}"),
+    (r"(?:€|\\euro(?![a-zA-Z]))\s*(\d[\d.,]*)", r"\1\\text{euro}"),
+    (r"pounds? sterling(?![a-zA-Z])", "sterling"),
+    (r"£\s*(\d[\d.,]*)", r"\1\\text{sterling}"),
     (r"(?:\\\$|\\text\s*\{\s*\\?\$\s*\}|\\dollar)", r"\\usd "),
     (r"\$", ""),
     (r"[,;]?\s*\\text\s*\{\s*[,;]?\s*(?:and|or)\s*\}", ","),
@@ -70,6 +89,7 @@ _RULES = [
     (r"(?<=\d)\.(?=\s*(?:/|\\cdot|$))", ""),  # 1./3
     (r"\^\s*\((-?\w+)\)", r"^{\1}"),
     (r"(?<!\\)([_^])\s*(\d+|[a-zA-Z])", r"\1{\2}"),
+    (r"\\text\s*\{((?:[^{}]|\^\s*\{\s*-?\d\s*\})*)\}", _unit_text),
     (r"(?<![\d.])\.(?=\d)", "0."),
     (r"\s+", " "),
 ]  # fmt: skip

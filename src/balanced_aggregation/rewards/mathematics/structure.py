@@ -8,15 +8,27 @@ import re
 from functools import lru_cache
 
 from balanced_aggregation.rewards.mathematics.names import (
-    LABEL,
     SYMBOL,
     closing_place,
+    is_condition,
+    is_label,
     is_name,
     is_number,
     split,
     top_level,
 )
-from balanced_aggregation.rewards.mathematics.nodes import Group, Leaf, Matrix, Named, Node, Relation, Several, Union
+from balanced_aggregation.rewards.mathematics.nodes import (
+    Chain,
+    Group,
+    Leaf,
+    Matrix,
+    Named,
+    Node,
+    Relation,
+    Rounded,
+    Several,
+    Union,
+)
 from balanced_aggregation.rewards.mathematics.notation import balanced, key
 
 LARGEST_LIST = 64
@@ -29,17 +41,17 @@ class Unreadable(ValueError):
 
 _SIGNS = re.compile(r"\\(?:le|ge|ne|approx|in|to|subset|rightarrow|Rightarrow)(?![a-zA-Z])|[=<>]")
 _FLIPPED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le", "=": "=", r"\ne": r"\ne"}
-_CONDITION = re.compile(
-    r"[a-zA-Z](?:\s*,\s*[a-zA-Z])*\s*\\in\s*\\?(?:mathbb\s*\{?\s*)?[ZNRQ]\}?(?:[_^]\{?[+*\d]?\}?)*"
-    r"|(?:\\text\s*\{)?\s*(?:where|for (?:all|any|every|each|some))\b.*"
-)
-_REMARK = re.compile(
-    r"\\text\s*\{\s*(?:,\s*)?(?:where|for (?:all|any|every|each)|for)\b[^{}]*\}.*$|\\pmod\s*(?:\{[^{}]*\}|\w+)\s*$"
-)
+_REMARK = re.compile(r"\\text\s*\{\s*,?\s*(?:where|for|with)\b.*$|(?<=\S)\s*\([^()]*\\in[^()]*\)$")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _NO_THOUSANDS = re.compile(r",(?!\s|\d{3}(?!\d))|[(\[{]")
 _CHOICE = re.compile(r"\\text\s*\{\s*\(?([A-Z](?:\s*,\s*[A-Z])*)\)?\s*\.?\}")
-_SENTENCE = re.compile(r"(?:\\text\s*\{\s*)?The (?:[a-z]+ ){1,3}(?:is|are|equals)\b:?\s*\}?\s*(?P<value>.{1,80})")
+_OPTION = re.compile(
+    r"(?:\\text\s*\{\s*\(([A-J])\)\s*\}|\(([A-J])\))\s*(?P<said>(?:\d|\\(?:frac|sqrt|pi)(?![a-zA-Z]))[^=<>]*)"
+)
+_SENTENCE = re.compile(
+    r"(?:\\text\s*\{\s*)?The (?P<label>(?:[a-z]+ ){1,3})(?:is|are|equals)\b:?\s*\}?\s*(?P<value>.{1,80})"
+)
+_SIGNED = re.compile(r"\\(?:pm|mp)(?![a-zA-Z])")
 _WORD = re.compile(r"[a-z]{2,}")
 _NO_WORD = re.compile(r"\\text\{[a-z ]+\}|\\[a-z]+|\s[a-z]+$")
 _MATRIX = re.compile(r"\\begin\s*\{([pbvBV]?matrix|array)\}(?:\s*\{[clr|]*\})?(.*)\\end\s*\{\1\}", re.DOTALL)
@@ -65,7 +77,7 @@ def _read(text: str, depth: int) -> Node:
         text = _THOUSANDS.sub("", text)  # 1,000, 2,000
     literal = "," not in text or re.fullmatch(r"(?:\\usd\s*)?-?\d{1,3}(?:,\d{3})+(?:\.\d+)?(?:[^\d,;][^,;]*)?", text)
     parts = [text] if literal and ";" not in text and "\\\\" not in text else split(text, r",|;")
-    parts = [part for part in parts if part and not _CONDITION.fullmatch(part)] or [text]
+    parts = [part for part in parts if part and not is_condition(part)] or [text]
     if len(parts) > LARGEST_LIST:
         raise Unreadable("a list of too many values")
     if len(parts) == 1:
@@ -79,18 +91,24 @@ def _read(text: str, depth: int) -> Node:
 def _item(text: str, depth: int) -> Node:
     if depth > _DEEPEST:
         raise Unreadable("nested too deeply")
-    text = _REMARK.sub("", text).strip() or text.strip()
+    remark = _REMARK.search(text)
+    if remark and is_condition(remark[0]):
+        text = text[: remark.start()].strip() or text
+    text = text.strip()
     letter = _CHOICE.fullmatch(text)
     if letter:
         return _read(letter[1], depth + 1)
+    option = _OPTION.fullmatch(text)
+    if option and is_number(option["said"]):
+        return Leaf(option[1] or option[2])  # (A) 5, where the options were numbers
     sentence = _SENTENCE.fullmatch(text)
-    if sentence:
+    if sentence and is_label(sentence["label"]):
         value = sentence["value"].removesuffix("" if balanced(sentence["value"]) else "}").strip(" .")
         if value and not _WORD.search(_NO_WORD.sub("", value)):
             return _read(value, depth + 1)
-    label, colon, rest = text.partition(":")
-    if colon and LABEL.fullmatch(label.strip()) and rest.strip():
-        return Named(key(label), _read(rest.strip(), depth + 1), ":")
+    label, colon, rest = re.sub(r"^(\\text\s*\{[^{}:]*):\s*\}", r"\1}:", text).partition(":")
+    if colon and rest.strip() and is_label(label):
+        return _read(rest.strip(), depth + 1)
     matrix = _MATRIX.search(text)
     factor = text[: matrix.start()].strip() if matrix and matrix.end() == len(text) else None
     if factor is not None and "=" not in factor and r"\begin" not in factor and matrix[1] not in ("vmatrix", "Vmatrix"):
@@ -109,7 +127,7 @@ def _item(text: str, depth: int) -> Node:
     signs = top_level(text, _SIGNS)
     if signs:
         return _relation(text, signs, depth)
-    if r"\pm" in text or r"\mp" in text:
+    if _SIGNED.search(text):
         plus = re.sub(r"\\pm(?![a-zA-Z])", "+", re.sub(r"\\mp(?![a-zA-Z])", "-", text))
         minus = re.sub(r"\\pm(?![a-zA-Z])", "-", re.sub(r"\\mp(?![a-zA-Z])", "+", text))
         return Several(tuple(Leaf(re.sub(r"^\s*\+", "", sign).strip()) for sign in (plus, minus)))
@@ -157,12 +175,16 @@ def _relation(text: str, signs: list[re.Match], depth: int) -> Node:
         if first == 0 and is_name(sides[0]):
             kinds[0] = "="
             first = next((i for i, kind in enumerate(kinds) if kind == r"\approx"), len(kinds))
-        rounded = sides[first + 1] if first < len(kinds) else ""
-        sides, kinds = sides[: first + 1], kinds[:first]  # the exact value stands before the rounded one
-        if not kinds:
-            return Relation(sides[0], r"\approx", rounded) if rounded else _read(sides[0], depth + 1)
-    if not all(sides):
-        return Leaf(text)
+        if not all(sides):
+            return Leaf(text)
+        if first < len(kinds):
+            exact, *rounded = sides[first:]
+            value = _relation_of(text, sides[: first + 1], kinds[:first], depth) if first else _read(exact, depth + 1)
+            return Rounded(value, exact, tuple(rounded)) if set(kinds[first:]) <= {r"\approx", "="} else Leaf(text)
+    return _relation_of(text, sides, kinds, depth) if all(sides) else Leaf(text)
+
+
+def _relation_of(text: str, sides: list[str], kinds: list[str], depth: int) -> Node:
     if set(kinds) == {"="}:
         return _equation(sides, depth)
     if kinds == [r"\in"] and (SYMBOL.fullmatch(sides[0]) or is_name(sides[0])):
@@ -171,16 +193,14 @@ def _relation(text: str, signs: list[re.Match], depth: int) -> Node:
 
 
 def _equation(sides: list[str], depth: int) -> Node:
-    *names, last = sides
-    if is_number(names[0]) and is_name(last) and len(sides) == 2:
-        names, last = [last], names[0]
-    if all(is_name(name) for name in names):
-        return Named(key(names[0]), _read(last, depth + 1))
-    if len(sides) == 2:
-        return Relation(sides[0], "=", sides[1])
-    if is_name(names[0]):
-        return Named(key(names[0]), Relation(sides[-2], "=", last))
-    return Relation(sides[-2], "=", last)
+    first, *rest = sides
+    if len(sides) == 2 and is_number(first) and is_name(rest[0]):
+        first, rest = rest[0], [first]
+    if is_label(first):
+        return _read(rest[0], depth + 1) if len(rest) == 1 else _equation(rest, depth)
+    if is_name(first):
+        return Named(key(first), _read(rest[0], depth + 1) if len(rest) == 1 else Chain(tuple(rest)))
+    return Relation(first, "=", rest[0]) if len(rest) == 1 else Chain(tuple(sides))
 
 
 def _inequality(text: str, sides: list[str], kinds: list[str]) -> Node:

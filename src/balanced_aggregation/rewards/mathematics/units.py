@@ -2,6 +2,7 @@ r"""Units at the end of an answer: ``5 \text{ cm}``, ``15\mbox{ cm}^2``, ``90^\c
 
 A bare number equals one with a unit: the question usually says in what. Two different units of the table are
 converted; those of different dimensions are never equal; words that are in no table (``apples``) say nothing.
+``million`` and the like multiply the number.
 """
 
 import re
@@ -31,6 +32,7 @@ def _several(dimension: str, **factors: str) -> dict[str, tuple[str, Fraction]]:
 
 _TABLE: dict[str, tuple[str, Fraction]] = {
     **_metric("m meter meters metre metres", "length", "kdcmuμnp"),
+    **_several("length", **{"in": "0.0254"}),
     **_several("length", inch="0.0254", inches="0.0254", ft="0.3048", feet="0.3048", foot="0.3048", mile="1609.344",
                miles="1609.344", mi="1609.344", yard="0.9144", yards="0.9144", yd="0.9144", angstrom="1e-10",
                angstroms="1e-10", Angstrom="1e-10", Angstroms="1e-10"),
@@ -48,18 +50,46 @@ _TABLE: dict[str, tuple[str, Fraction]] = {
     **_metric("Hz", "frequency", "kMG"), **_metric("Pa", "pressure", "kMG"), **_metric("F", "capacitance", "mμunp"),
     **_metric("mol", "amount", "kmμu"), **_several("amount", mole="1", moles="1"),
     **_several("angle", degree="1", degrees="1", deg="1"),
+    **_several("resistance", ohm="1", ohms="1", kohm="1e3", Mohm="1e6"),
+    **_several("radians", rad="1", radian="1", radians="1"),
+    **_several("eur", euro="1", euros="1", EUR="1"), **_several("gbp", sterling="1", GBP="1", pence="1/100"),
+    **_several("yuan", yuan="1", CNY="1", RMB="1"), **_several("yen", yen="1", JPY="1"),
+    **_several("rupees", rupee="1", rupees="1", Rs="1"), **_several("rubles", ruble="1", rubles="1", roubles="1"),
+    **_several("pesos", peso="1", pesos="1"), **_several("francs", franc="1", francs="1"),
     **_several("share", percent="1/100", pct="1/100"),
     **_several("usd", usd="1", dollar="1", dollars="1", cent="1/100", cents="1/100"),
     **_several("temperature", K="1", kelvin="1", Kelvin="1"),
+}  # fmt: skip
+_COMPOSED = {  # of several units of the table
+    "mph": (("mile", 1), ("hour", -1)), "kph": (("km", 1), ("hour", -1)), "kmph": (("km", 1), ("hour", -1)),
+    "kmh": (("km", 1), ("hour", -1)), "fps": (("foot", 1), ("second", -1)), "mps": (("m", 1), ("second", -1)),
 }  # fmt: skip
 _AREA_WORDS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 
 # What makes more of the words after a number than a unit: "5 or", "5 is wrong", "at least".
 _SAYS_MORE = (
-    "and or not no none is are if when where while than least most more less fewer greater between to except but "
-    "for all both either neither any every unless otherwise false wrong incorrect"
+    "and or not no none non nor is isn are aren was were be if when where while than then least most more less fewer "
+    "greater larger smaller between to except excluding without but for all both either neither any every unless "
+    "otherwise else alt alternatively instead rather versus vs false wrong incorrect invalid never maybe perhaps "
+    "possibly probably approximately about ou oder oder und et y o e aut aber mais pero nicht kein pas no ne ou sino "
+    "squared cubed factorial factorials root roots choose times multiplied divided plus minus negative positive over "
+    "under point dot base modulo mod remainder power powers exponent log ln sin cos tan exp sqrt pi tau infinity "
+    "infinite half halves quarter quarters third thirds double triple twice thrice inverse reciprocal opposite even "
+    "odd zero one two three four five six seven eight nine ten eleven twelve twenty thirty forty fifty sixty seventy "
+    "eighty ninety nil null only up down above below after before until from with plusminus equals equal it its this "
+    "that the answer true correct right nth gross score scores ppm ppb bps basis mio mrd"
 )
 _NOT_A_UNIT = frozenset(_SAYS_MORE.split())
+_NUMBER_WORD = re.compile(
+    r"(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|hundred|thousand|\w*teen|\w*tie|\w*illion)th?s?|\w+(?:teen|illion)s?"
+)
+_SCALES = {
+    "lakh": 10**5, "crore": 10**7, "dozen": 12, "dozens": 12, "hundred": 100, "thousand": 10**3, "million": 10**6,
+    "billion": 10**9,
+    "trillion": 10**12, "hundreds": 100, "thousands": 10**3, "millions": 10**6, "billions": 10**9, "trillions": 10**12,
+}  # fmt: skip
+_MOST_UNKNOWN_WORDS = 3
+_UNNAMED = ("unit", "units")
 _PIECE = re.compile(
     r"\\text\s*\{(?P<text>[^{}]*)\}|(?P<over>/)|\\cdot|\^\s*\{?\s*(?P<power>[+-]?\d)\s*\}?|(?P<bare>[A-Za-zμ]+)|[\s()\[\]]+"
     r"|\\(?P<greek>mu)(?![a-zA-Z])"
@@ -78,11 +108,13 @@ class Unit:
         words: its words as written, in lower case.
         dimension: powers of the base dimensions, such as ``(("length", 2),)``; None if it is no unit that we know.
         factor: how many of the base unit it is.
+        scale: what the number is multiplied with: a million in ``5 million dollars``.
     """
 
     words: str
     dimension: tuple[tuple[str, int], ...] | None
     factor: Fraction
+    scale: Fraction = Fraction(1)
 
     @property
     def percent(self) -> bool:
@@ -118,7 +150,7 @@ def split_unit(text: str) -> tuple[str, Unit | None]:
 
 def _read(text: str) -> Unit | None:
     """The unit that the text names; None if it says something else."""
-    place, sign, power, names, greek = 0, 1, 1, [], ""
+    place, sign, power, names, greek, scale = 0, 1, 1, [], "", Fraction(1)
     while place < len(text):
         piece = _PIECE.match(text, place)
         if piece is None or piece.end() == place:
@@ -129,7 +161,7 @@ def _read(text: str) -> Unit | None:
         elif piece["greek"]:
             greek = "μ"
         elif piece["power"]:
-            if not names or piece["power"].startswith("+"):
+            if not names or piece["power"].startswith("+") or not (names[-1][0] in _TABLE or names[-1][0] in _UNNAMED):
                 return None
             names[-1] = (names[-1][0], names[-1][1] * int(piece["power"]))
         elif piece["text"] is not None or piece["bare"]:
@@ -140,30 +172,39 @@ def _read(text: str) -> Unit | None:
                 if part == "/" or part in ("per", "a", "each"):
                     sign = -1
                 elif part[-1].isdigit():
-                    if not names:
+                    if not names or not (names[-1][0] in _TABLE or names[-1][0] in _UNNAMED):
                         return None
                     names[-1] = (names[-1][0], names[-1][1] * int(part.lstrip("^")))
                 elif part in _AREA_WORDS:
                     power = _AREA_WORDS[part]
+                elif part.lower() in _SCALES and not names:
+                    scale *= _SCALES[part.lower()]
+                elif part in _COMPOSED:
+                    names += [(name, sign * exponent) for name, exponent in _COMPOSED[part]]
                 else:
                     names.append((greek + part, sign * power))
                     power, greek = 1, ""
     words = " ".join(name.lower() for name, _ in names)
     unknown = [name for name, _ in names if name not in _TABLE]
-    if not names or len(names) > 6 or _NOT_A_UNIT & set(words.split()) or any(len(name) == 1 for name in unknown):
+    if not names:
+        return None if scale == 1 else Unit(words, None, Fraction(1), scale)
+    if len(names) > 6 or len(unknown) > _MOST_UNKNOWN_WORDS or any(len(name) == 1 for name in unknown):
+        return None
+    if any(name.lower() in _NOT_A_UNIT or _NUMBER_WORD.fullmatch(name.lower()) for name in unknown):
         return None
     if unknown:
-        return Unit(words, None, Fraction(1))
+        return Unit(words, None, Fraction(1), scale)
     powers, factor = Counter(), Fraction(1)
     for name, exponent in names:
         dimension, size = _TABLE[name]
         powers[dimension] += exponent
         factor *= size**exponent
-    return Unit(words, tuple(sorted((d, p) for d, p in powers.items() if p)), factor)
+    return Unit(words, tuple(sorted((d, p) for d, p in powers.items() if p)), factor, scale)
 
 
 def conversion(gold: Unit | None, answer: Unit | None) -> Fraction | None:
     """What a number in the answer's unit is multiplied with to be one in the gold's; None if they don't go together."""
+    scale = (answer.scale if answer else Fraction(1)) / (gold.scale if gold else Fraction(1))
     if gold is None or answer is None or gold.dimension is None or answer.dimension is None:
-        return Fraction(1)
-    return answer.factor / gold.factor if gold.dimension == answer.dimension else None
+        return scale
+    return scale * answer.factor / gold.factor if gold.dimension == answer.dimension else None

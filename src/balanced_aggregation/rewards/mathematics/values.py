@@ -12,6 +12,9 @@ from balanced_aggregation.rewards.mathematics.notation import key
 from balanced_aggregation.rewards.mathematics.units import Unit, conversion, split_unit
 
 _PERCENT = Fraction(1, 100)
+_PMOD = re.compile(r"(?<=\S)\s*\\pmod\s*(?P<modulus>\{[^{}]*\}|\w+)$")
+_MODULUS = re.compile(r"\d+|[a-z]")
+_TIME = re.compile(r"\d{1,2}:\d{2}")  # 12:30 is no ratio
 _BASE = re.compile(r"\(?(\d[\dA-Fa-f]*|[A-F][\dA-F]+)\)?\s*_\s*\{?\s*(\d+)\s*\}?")
 
 
@@ -21,9 +24,9 @@ def words(text: str) -> str | None:
     In lower case, except letters that may be variables: ``AB`` is not ``ab``.
     """
     bare = re.sub(r"\\text\s*\{([^{}]*)\}", lambda m: f" {m[1].lower()} ", text)
-    if not re.search(r"[A-Za-z]{2,}", bare) or re.search(r"[\\^_=+{}<>|/!]", bare):
+    if not re.search(r"[^\W\d_]{2,}", bare) or re.search(r"[^\w\s.,;:'\"()-]|_", bare):
         return None
-    said = re.findall(r"[A-Za-z\d'.-]+", bare)
+    said = re.findall(r"[\w'.-]+", bare)
     return " ".join(word if word.isupper() else word.lower() for word in said).strip(".") or None
 
 
@@ -35,6 +38,10 @@ def same_value(gold: str, answer: str, tolerance: float | None) -> bool:
     """
     if key(gold) == key(answer):
         return True
+    gold, gold_modulus = _without_modulus(gold)
+    answer, answer_modulus = _without_modulus(answer)
+    if answer_modulus and gold_modulus != answer_modulus and (gold_modulus or not _MODULUS.fullmatch(answer_modulus)):
+        return False
     bases = _BASE.fullmatch(gold), _BASE.fullmatch(answer)
     if any(bases):  # 66 in base 8 is 54, but who is asked for the one may not answer the other
         return all(bases) and bases[0].groups() == bases[1].groups()
@@ -46,19 +53,29 @@ def same_value(gold: str, answer: str, tolerance: float | None) -> bool:
     factor = conversion(gold_unit, answer_unit)
     if factor is None or not gold_core or not answer_core:
         return False
+    if _TIME.fullmatch(key(gold_core)):
+        return key(gold_core) == key(answer_core)
     return any(
         _same_number(gold_core, gold_scale, answer_core, answer_scale * factor, tolerance)
-        for gold_scale, answer_scale in _percent_scales(gold_unit, answer_unit)
+        for gold_scale, answer_scale in _percent_scales(gold_core, gold_unit, answer_unit)
     )
 
 
-def _percent_scales(gold: Unit | None, answer: Unit | None) -> list[tuple[Fraction, Fraction]]:
-    """12 % may be given as 12, or as 0.12."""
+def _without_modulus(text: str) -> tuple[str, str]:
+    """The text and the modulus that follows it; empty if there is none."""
+    found = _PMOD.search(text)
+    return (text[: found.start()].strip(), key(found["modulus"].strip("{} "))) if found else (text, "")
+
+
+def _percent_scales(number: str, gold: Unit | None, answer: Unit | None) -> list[tuple[Fraction, Fraction]]:
+    """A gold of 12 % may be given as 12, or as 0.12; a gold of 12 or 0.12, the ``number``, in one way as percent."""
     one = Fraction(1)
     if gold and gold.percent and not answer:
         return [(one, one), (_PERCENT, one)]
     if answer and answer.percent and not gold:
-        return [(one, one), (one, _PERCENT)]
+        value = _gold_expression(number)
+        size = exact_fraction(value) if value is not None and is_constant(value) else None
+        return [(one, _PERCENT if size is not None and abs(size) < 1 else one)]
     return [(one, one)]
 
 
@@ -97,7 +114,10 @@ def _gold_literal(text: str) -> Literal | None:
 
 
 def formula(text: str) -> sympy.Expr | None:
-    """The expression, or ratio: ``5:8`` is 5/8."""
+    """The expression, or ratio: ``5:8`` is 5/8. Written numbers are taken as such: 3e8 is not 24e."""
+    literal = read_literal(text)
+    if literal:
+        return sympy.Rational(literal.value.numerator, literal.value.denominator)
     above, colon, below = text.partition(":")
     if colon and ":" not in below:
         above, below = expression(above.strip()), expression(below.strip())

@@ -18,7 +18,6 @@ from balanced_aggregation.provenance import (
     LIGHTEVAL_SCRIPT,
     PACKAGE,
     REPOSITORY,
-    VERIFIER_CODE,
     contamination_settings,
     data_settings,
     initial_model_settings,
@@ -96,7 +95,6 @@ class Plan(Layout):
         self.table_files = [self.tables / f"{name}.{end}" for name in names for end in tables.SUFFIXES]
         self.figure_files = [self.figures / f"{name}.{end}" for name in figures.FIGURES for end in figures.SUFFIXES]
         self.metric_code = [PACKAGE / "evaluation" / "collect.py", PACKAGE / "evaluation" / "metrics.py"]
-        self.verifier_code = VERIFIER_CODE
         self.repository = REPOSITORY
         self.lighteval_ready = LIGHTEVAL_PYTHON.parent.parent / "installed"
         self.lighteval_lock = REPOSITORY / "envs" / "lighteval.lock"

@@ -28,7 +28,6 @@ rule score:
     input:
         plan.any_responses,
         plan.benchmark("{benchmark}"),
-        code=plan.verifier_code,
     output:
         plan.any_evaluation,
     log:

@@ -74,7 +74,8 @@ def undisturbed(tmp_path_factory):
 def test_from_nothing_to_tables_figures_and_tracked_runs(undisturbed):
     folder, output = undisturbed
     results = pd.read_parquet(folder / "results/t/results.parquet")
-    assert results.columns.tolist() == ["study", "rule", "seed", "step", "benchmark", "metric", "value", "n"]
+    columns = ["study", "rule", "seed", "step", "benchmark", "metric", "value", "standard_error", "n", "samples"]
+    assert results.columns.tolist() == columns
     names = ["token", "sequence", "balanced", "square_root"]
     assert set(results["rule"]) == set(names)
     assert results.groupby(["rule", "seed", "step", "benchmark", "metric"]).size().max() == 1

@@ -273,7 +273,7 @@ def six_benchmarks(tmp_path_factory):
     }
     study = {
         "study": "t",
-        "rules": ["token", "balanced"],
+        "rules": ["balanced"],
         "seeds": [0],
         "verifiers": 2,
         "model": {"kind": "pretrained", "path": "model", "chat": False},
@@ -298,14 +298,14 @@ def test_public_datasets_from_training_to_a_table_of_six_benchmarks(six_benchmar
     table = pd.read_csv(results / "tables/benchmarks.csv")
     names = [b["kind"] for b in study["data"]["benchmarks"]]
     assert [c for c in table.columns if c.endswith(", avg@2, mean")] == [f"{name}, avg@2, mean" for name in names]
-    assert table["rule"].tolist() == ["initial model", "token", "balanced"]
+    assert table["rule"].tolist() == ["initial model", "balanced"]
     tidy = pd.read_parquet(results / "results.parquet")
     assert set(tidy["benchmark"]) == set(names) and set(tidy["samples"]) == {2}
     assert tidy.set_index("benchmark")["n"].to_dict() == {b["kind"]: b["rows"] for b in study["data"]["benchmarks"]}
     assert "| math-500" in (results / "data/contamination.md").read_text()
     manifest = json.loads((results / "data/train.json").read_text())
     assert manifest["dropped_contaminated"] == (1 if kind == "dapo-math-17k" else 0)
-    evaluation = pd.read_parquet(results / "evaluations/token/seed0/step1/livecodebench.parquet")
+    evaluation = pd.read_parquet(results / "evaluations/balanced/seed0/step1/livecodebench.parquet")
     assert len(evaluation) == 2 * 3 and set(evaluation["outcome"]) <= {"no_answer", "crash", "not_equal"}
     if study["evaluation"]["lighteval"]:
         assert len(pd.read_csv(results / "tables/lighteval.csv")) == 6

@@ -237,7 +237,7 @@ import metrics
 from lighteval.tasks.requests import Doc
 doc = Doc(query="", choices=["$5$"], gold_index=0)
 metrics.MathScores.match.timeout_seconds = 1
-print(metrics.MathScores(3).score(doc, [r"\boxed{5}", r"\boxed{6}", r"$\boxed{" + "1+" * 3000 + "1}$"]))
+print(metrics.MathScores(3).score(doc, [r"\boxed{5}", r"\boxed{6}", r"$\boxed{" + "1+" * 15000 + "1}$"]))
 metrics.RESPONSE_SECONDS = 2
 print(metrics.MathScores(2).score(doc, [r"\(" * 20_000, r"\boxed{5}"]))
 metrics.TEST_SECONDS = 1

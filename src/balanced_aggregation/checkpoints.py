@@ -46,19 +46,20 @@ class Checkpoint:
             )
         return checkpoint
 
-    def model(self, layout: Layout) -> Path:
-        """Its folder.
+    def model(self, layout: Layout) -> tuple[Path, str]:
+        """Its folder, and the digest of the weights in it.
 
         Raises:
             UserError: the folder does not hold the model that the training describes.
         """
         if self.rule == BASE:
-            return layout.initial_model
+            return layout.initial_model, weights_digest(layout.initial_model)
         run = layout.run(self.rule, self.seed)
         folder = checkpoint_folder(run, self.step)
-        if read_json(run / "run.json")["checkpoints"].get(str(self.step)) != weights_digest(folder):
+        found = weights_digest(folder)
+        if read_json(run / "run.json")["checkpoints"].get(str(self.step)) != found:
             raise UserError(f"{folder}: is not the model that {run / 'run.json'} describes")
-        return folder
+        return folder, found
 
 
 def checkpoints(study: Study) -> list[Checkpoint]:

@@ -406,13 +406,18 @@ class Study(Section):
         return sorted({*range(self.evaluation.every, last + 1, self.evaluation.every), last})
 
     @property
+    def datasets(self) -> dict[str, ArithmeticData | SourceData]:
+        """The training set, under `TRAIN`, and every benchmark, by name."""
+        return {TRAIN: self.data.train} | {benchmark.name: benchmark for benchmark in self.data.benchmarks}
+
+    @property
     def folder(self) -> Path:
         """Where its results are."""
         return Path("results") / self.study
 
     def decoding(self, benchmark: str) -> DecodingOf:
         """How the named benchmark is answered: by its own values, else the study's, else what is customary."""
-        own = next(b for b in self.data.benchmarks if b.name == benchmark)
+        own = self.datasets[benchmark]
         general = self.evaluation.model_dump(include=set(Decoding.model_fields), exclude_none=True)
         values = (
             {"samples": CUSTOM_SAMPLES.get(own.kind, 4), "temperature": 1.0, "top_p": 1.0}

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from balanced_aggregation.errors import UserError
 
 
@@ -43,6 +45,12 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file atomically, indented, keys in the order given."""
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def write_parquet(path: Path, frame: pd.DataFrame) -> None:
+    """Write a table atomically as Parquet, without its index."""
+    with atomic_path(path) as temporary:
+        frame.to_parquet(temporary, index=False)
 
 
 def read_json(path: Path) -> Any:

@@ -1,6 +1,7 @@
 """What a result was made from: settings, data, model, code and packages."""
 
 import importlib.metadata
+import itertools
 import platform
 import subprocess
 from pathlib import Path
@@ -41,7 +42,7 @@ def statements_settings(study: Study, name: str) -> dict[str, Any]:
 
     Where a local copy lies is no part of it: what is in it counts, and its digest is kept with the statements.
     """
-    own = _dataset(study, name)
+    own = study.datasets[name]
     if isinstance(own, ArithmeticData):  # distinct from the problems of those before it
         before = [_dump(data, ArithmeticData) for _, data in arithmetic_before(study, name)]
         return {"seed": study.data.seed, "own": _dump(own, ArithmeticData), "before": before}
@@ -55,7 +56,7 @@ def contamination_settings(study: Study) -> dict[str, Any]:
 
 def data_settings(study: Study, name: str) -> dict[str, Any]:
     """The part that one set of problems follows from: a benchmark's, or the training set's under `TRAIN`."""
-    own = _dataset(study, name)
+    own = study.datasets[name]
     settings = {"statements": statements_settings(study, name)}
     if isinstance(own, ArithmeticData):
         return settings
@@ -72,10 +73,6 @@ def data_settings(study: Study, name: str) -> dict[str, Any]:
             contamination = {"remove": "exact"}
         settings |= {"contamination": contamination, "benchmarks": benchmarks}
     return settings
-
-
-def _dataset(study: Study, name: str) -> ArithmeticData | SourceData:
-    return study.data.train if name == TRAIN else next(b for b in study.data.benchmarks if b.name == name)
 
 
 def _dump(data: ArithmeticData | SourceData, kind: type[ArithmeticData]) -> dict[str, Any]:
@@ -99,8 +96,7 @@ def arithmetic_before(study: Study, name: str) -> list[tuple[str, ArithmeticData
 
     So a further benchmark changes neither the training set nor the benchmarks before it.
     """
-    names = [TRAIN, *(benchmark.name for benchmark in study.data.benchmarks)]
-    before = [(other, _dataset(study, other)) for other in names[: names.index(name)]]
+    before = itertools.takewhile(lambda item: item[0] != name, study.datasets.items())
     return [(other, data) for other, data in before if isinstance(data, ArithmeticData)]
 
 

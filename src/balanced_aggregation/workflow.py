@@ -68,8 +68,7 @@ class Plan(Layout):
         self._rule_files = {name: [file] if file else [] for name, file in files.items()}
         self._training_settings = {name: json_digest(training_settings(study, name)) for name in self.rules}
         self.benchmark_names = [benchmark.name for benchmark in study.data.benchmarks]
-        self._data = {TRAIN: study.data.train} | {benchmark.name: benchmark for benchmark in study.data.benchmarks}
-        self.datasets = [TRAIN, *self.benchmark_names]
+        self.datasets = list(study.datasets)
         self.any_run = self.run("{aggregation}", "{seed}")
         self.any_responses = self.responses("{checkpoint}", "{benchmark}")
         self.any_evaluation = self.evaluation("{checkpoint}", "{benchmark}")
@@ -122,8 +121,7 @@ class Plan(Layout):
 
     def local_copy(self, wildcards: Any) -> list[str]:
         """The file that a dataset is read from, if it is a local one and there."""
-        data = next(d for n, d in self._data.items() if n == wildcards.dataset)
-        path = getattr(data, "path", None)
+        path = getattr(self.study.datasets[wildcards.dataset], "path", None)
         return [path] if path and Path(path).is_file() else []
 
     def statements_settings(self, wildcards: Any) -> str:

@@ -9,7 +9,6 @@ wildcard_constraints:
     checkpoint=plan.checkpoint_pattern,
     dataset="|".join(plan.datasets),
     seed=r"\d+",
-    step=r"\d+",
 
 
 onstart:

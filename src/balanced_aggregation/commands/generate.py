@@ -10,7 +10,7 @@ from balanced_aggregation.evaluation.generate import generate_responses
 from balanced_aggregation.files import read_json
 from balanced_aggregation.layout import Layout
 from balanced_aggregation.models import end_token_ids, load_model
-from balanced_aggregation.provenance import response_settings, response_source_digest, versions, weights_digest
+from balanced_aggregation.provenance import response_settings, response_source_digest, versions
 from balanced_aggregation.rollout.transformers_engine import TransformersEngine
 from balanced_aggregation.seeding import derive_seed, make_deterministic
 
@@ -24,9 +24,9 @@ def generate(study: Study, layout: Layout, checkpoint: Checkpoint, benchmark: st
     decoding, path = study.decoding(benchmark), layout.responses(checkpoint.name, benchmark)
     problems = read_problems(layout.benchmark(benchmark))
     make_deterministic(study.threads)
-    folder = checkpoint.model(layout)
+    folder, weights = checkpoint.model(layout)
     fingerprint = {
-        "model": weights_digest(folder),
+        "model": weights,
         "problems": read_json(layout.manifest(benchmark))["sha256"],
         "settings": response_settings(study, benchmark),
         "source": response_source_digest(),

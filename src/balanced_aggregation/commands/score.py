@@ -48,6 +48,7 @@ def lighteval(study: Study, layout: Layout, checkpoint: Checkpoint, benchmark: s
     """
     responses = layout.responses(checkpoint.name, benchmark)
     _, made_from = read_described(responses, RESPONSES)
-    kind = next(b.kind for b in study.data.benchmarks if b.name == benchmark)
     path = layout.lighteval(checkpoint.name, benchmark)
-    score_by_lighteval(kind, layout.benchmark(benchmark), responses, path, {"responses": made_from})
+    score_by_lighteval(
+        study.datasets[benchmark].kind, layout.benchmark(benchmark), responses, path, {"responses": made_from}
+    )

@@ -45,6 +45,12 @@ def read_problems(path: Path) -> pd.DataFrame:
     return _read(path, PROBLEMS, "problems")
 
 
+def golds(problems: pd.DataFrame) -> list[tuple[str, str, float | None]]:
+    """Verifier, gold and tolerance of each problem, as a `rewards.Submission` takes them."""
+    rows = zip(problems["verifier"], problems["gold"], problems["tolerance"], strict=True)
+    return [(verifier, gold, None if pd.isna(tolerance) else float(tolerance)) for verifier, gold, tolerance in rows]
+
+
 def _read(path: Path, schema: pa.DataFrameSchema, what: str) -> pd.DataFrame:
     if not Path(path).is_file():
         raise UserError(f"no file of {what} at {path}; `snakemake` prepares it")

@@ -3,7 +3,7 @@
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from typing import Literal
 
 import pandas as pd
 import pandera.pandas as pa
@@ -104,7 +104,6 @@ def summarise(found: pd.DataFrame, sizes: dict[str, int]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def contaminated(found: pd.DataFrame, remove: str) -> Iterable[str]:
+def contaminated(found: pd.DataFrame, remove: Literal["exact", "overlapping"]) -> set[str]:
     """Ids of the training problems that the study takes out (`config.Contamination.remove`)."""
-    chosen = {"none": found.iloc[:0], "exact": found[found["exact"]], "overlapping": found}[remove]
-    return set(chosen["train_id"])
+    return set((found[found["exact"]] if remove == "exact" else found)["train_id"])

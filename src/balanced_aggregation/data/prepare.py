@@ -17,7 +17,7 @@ from balanced_aggregation.data.prompts import ask
 from balanced_aggregation.data.reading import read_source
 from balanced_aggregation.data.sources import SOURCES
 from balanced_aggregation.errors import GoldError, UserError
-from balanced_aggregation.files import atomic_path, digest, write_json, write_text
+from balanced_aggregation.files import digest, write_json, write_parquet, write_text
 from balanced_aggregation.layout import Layout
 from balanced_aggregation.provenance import arithmetic_before, public_benchmarks, removes_contamination
 from balanced_aggregation.rewards import Submission, VerifierPool
@@ -29,8 +29,8 @@ def prepare_statements(study: Study, layout: Layout, name: str) -> dict[str, Any
     """Write a dataset as it is: that of one benchmark, or the training set under the name `TRAIN`.
 
     Generated arithmetic avoids the problems of the training set and of the benchmarks before it. Of a public training
-    set, what stands there twice, with conflicting golds, or with a gold that the verifier cannot
-    match is dropped and counted. A benchmark is whole or refused.
+    set, what stands there twice, with conflicting golds, or with a gold that the verifier cannot match is dropped and
+    counted. A benchmark is whole or refused.
 
     Returns:
         the manifest beside the file: origin, counts and digest.
@@ -69,8 +69,7 @@ def report_contamination(study: Study, layout: Layout) -> pd.DataFrame:
     benchmarks = {name: read_statements(layout.statements(name)) for name in public_benchmarks(study)}
     settings = study.data.contamination
     found = overlaps(read_statements(layout.statements(TRAIN)), benchmarks, settings.ngram, settings.overlap)
-    with atomic_path(layout.contamination) as temporary:
-        found.to_parquet(temporary, index=False)
+    write_parquet(layout.contamination, found)
     sizes = {name: len(frame) for name, frame in benchmarks.items()}
     manifest = {"in": sizes, "out": len(found), "sha256": digest(layout.contamination)}
     write_json(layout.contamination_counts, manifest)
@@ -119,7 +118,7 @@ def prepare_problems(study: Study, layout: Layout, tokenizer: PreTrainedTokenize
 
 
 def _dataset(study: Study, name: str) -> ArithmeticData | SourceData:
-    datasets = {TRAIN: study.data.train} | {benchmark.name: benchmark for benchmark in study.data.benchmarks}
+    datasets = study.datasets
     if name not in datasets:
         raise UserError(f"--name {name}: not a dataset of study {study.study!r}; allowed: {', '.join(datasets)}")
     return datasets[name]
@@ -225,5 +224,4 @@ def _write(schema: pa.DataFrameSchema, frame: pd.DataFrame, path: Path, name: st
         schema.validate(frame)
     except pa.errors.SchemaError as error:
         raise UserError(f"{name}: {error}") from error
-    with atomic_path(path) as temporary:
-        frame.to_parquet(temporary, index=False)
+    write_parquet(path, frame)

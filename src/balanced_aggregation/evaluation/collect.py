@@ -13,7 +13,7 @@ from balanced_aggregation.errors import UserError
 from balanced_aggregation.evaluation.metrics import benchmark_metrics
 from balanced_aggregation.evaluation.parts import read_described
 from balanced_aggregation.evaluation.schemas import EVALUATIONS, LIGHTEVAL
-from balanced_aggregation.files import atomic_path, json_digest, read_json
+from balanced_aggregation.files import json_digest, read_json, write_parquet
 from balanced_aggregation.layout import Layout
 from balanced_aggregation.provenance import response_settings, training_settings, weights_digest
 from balanced_aggregation.training.journal import read_journal
@@ -183,14 +183,12 @@ def _with_lighteval(
 def _write(schema: pa.DataFrameSchema, rows: list[dict[str, Any]], path: Any) -> None:
     frame = pd.DataFrame(rows)
     frame = schema.validate(frame[list(schema.columns)].astype({"value": "float64"}))
-    with atomic_path(path) as temporary:
-        frame.to_parquet(temporary, index=False)
+    write_parquet(path, frame)
 
 
 def _write_disagreements(frames: list[pd.DataFrame], layout: Layout) -> None:
     frame = pd.concat(frames, ignore_index=True)[list(DISAGREEMENTS.columns)]
-    with atomic_path(layout.disagreements) as temporary:
-        DISAGREEMENTS.validate(frame).to_parquet(temporary, index=False)
+    write_parquet(layout.disagreements, DISAGREEMENTS.validate(frame))
 
 
 def _differences(what: str, fingerprints: dict[str, dict[str, Any]], parts: Sequence[str]) -> list[str]:

@@ -11,7 +11,7 @@ import pyarrow
 import pyarrow.parquet
 
 from balanced_aggregation.errors import UserError
-from balanced_aggregation.files import atomic_path, read_json, remove, write_json
+from balanced_aggregation.files import atomic_path, read_json, remove, write_json, write_parquet
 
 _METADATA = b"balanced_aggregation"
 
@@ -47,9 +47,7 @@ def write_in_parts(
     for number, part in enumerate(parts):
         file = folder / f"{number:05d}.parquet"
         if not file.exists():
-            computed = compute(part)
-            with atomic_path(file) as temporary:
-                computed.to_parquet(temporary, index=False)
+            write_parquet(file, compute(part))
         frames.append(pd.read_parquet(file))
     frame = schema.validate(pd.concat(frames, ignore_index=True))
     write_described(path, frame, fingerprint)

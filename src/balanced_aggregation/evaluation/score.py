@@ -5,6 +5,7 @@ from typing import Any
 
 import pandas as pd
 
+from balanced_aggregation.data import golds
 from balanced_aggregation.evaluation.parts import cut, write_in_parts
 from balanced_aggregation.evaluation.schemas import EVALUATIONS
 from balanced_aggregation.rewards import Submission, VerifierPool
@@ -28,15 +29,12 @@ def score_responses(
         InfrastructureError: the machinery of verification failed; nothing is written.
         GoldError: a gold cannot be read.
     """
-    golds = {
-        row.id: (row.verifier, row.gold, None if pd.isna(row.tolerance) else float(row.tolerance))
-        for row in problems.itertuples()
-    }
+    by_problem = dict(zip(problems["id"], golds(problems), strict=True))
 
     def judge(part: pd.DataFrame) -> pd.DataFrame:
         submissions = []
         for problem, response in zip(part["problem"], part["response"], strict=True):
-            verifier, gold, tolerance = golds[problem]
+            verifier, gold, tolerance = by_problem[problem]
             submissions.append(Submission(verifier, response, gold, tolerance))
         verdicts = pool.verify(submissions)
         return part.assign(

@@ -5,6 +5,7 @@ from concurrent.futures import Future
 import pandas as pd
 from transformers import PreTrainedTokenizerBase
 
+from balanced_aggregation.data import golds
 from balanced_aggregation.rewards.pool import Submission, VerifierPool
 from balanced_aggregation.rewards.verdict import Verdict
 from balanced_aggregation.rollout import Response
@@ -21,11 +22,7 @@ class ResponseVerifier:
     def __init__(self, pool: VerifierPool, tokenizer: PreTrainedTokenizerBase, problems: pd.DataFrame, samples: int):
         """Args: the pool, the tokenizer, the problems, and how many responses each has, one after the other."""
         self._pool, self._tokenizer = pool, tokenizer
-        self._problems = [
-            (row.verifier, row.gold, None if pd.isna(row.tolerance) else row.tolerance)
-            for row in problems.itertuples()
-            for _ in range(samples)
-        ]
+        self._problems = [own for own in golds(problems) for _ in range(samples)]
         self._pending: list[Future[Verdict] | None] = [None] * len(self._problems)
 
     def begin(self, place: int, response: Response) -> None:

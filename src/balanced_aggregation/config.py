@@ -297,6 +297,12 @@ class Training(Section):
     )
     micro_batch_tokens: PositiveInt = Field(default=16384, description="Tokens, padding included, per forward pass.")
     rollout_batch_size: PositiveInt = Field(default=256, description="Responses sampled side by side.")
+    importance_cap: float | None = Field(
+        default=None,
+        ge=1,
+        description="Correct the difference of engine and trainer: each token's term times its probability in the "
+        "trainer over that in the engine, at most this; null does not correct.",
+    )
     checkpoint_every: PositiveInt = Field(default=10, description="Steps between the points where it can resume.")
 
     @model_validator(mode="after")
@@ -306,6 +312,63 @@ class Training(Section):
                 f"mini_batches = {self.mini_batches}: must divide prompts_per_step = {self.prompts_per_step}, "
                 "since a mini-batch holds whole groups"
             )
+        return self
+
+
+class TransformersRollout(Section):
+    """Sampling by transformers."""
+
+    engine: Literal["transformers"] = "transformers"
+
+
+class VllmRollout(Section):
+    """Sampling by vLLM, in the processes that train; it needs an environment with vLLM."""
+
+    engine: Literal["vllm"]
+    dtype: Literal["float32", "bfloat16"] = Field(default="bfloat16", description="What the engine computes in.")
+    tensor_parallel: PositiveInt = Field(default=1, description="Processes that share one engine.")
+    memory_share: float = Field(
+        default=0.6, gt=0, lt=1, description="Of a GPU's memory, for the engine's weights and KV cache."
+    )
+    cpu_cache_gib: PositiveInt = Field(default=1, description="GiB of KV cache where there is no GPU.")
+    sleep: bool = Field(default=True, description="Give the GPU's memory back while the trainer works.")
+
+
+class Compute(Section):
+    """Processes that one training runs on. No result depends on their number, but for rounding."""
+
+    nodes: PositiveInt = 1
+    gpus_per_node: NonNegativeInt = Field(default=0, description="One process for each; 0 trains on the CPU.")
+    cpu_processes: PositiveInt = Field(default=1, description="Processes of a node without GPUs.")
+    strategy: Literal["ddp", "fsdp"] = Field(
+        default="ddp", description="Every process holds all weights (ddp), or they are sharded (fsdp)."
+    )
+    dtype: Literal["float32", "bfloat16"] = Field(
+        default="float32",
+        description="What forward and backward compute in; weights, gradients and optimiser are float32.",
+    )
+    activation_checkpointing: bool = Field(
+        default=False, description="Compute a layer's activations again in the backward pass instead of keeping them."
+    )
+    gpu_memory_gb: PositiveFloat = Field(default=80.0, description="Of one GPU, in 10^9 bytes, for `balagg plan`.")
+    timeout_minutes: PositiveInt = Field(default=60, description="A process that waits longer for others gives up.")
+
+    @property
+    def processes_per_node(self) -> int:
+        """Ranks of a node."""
+        return self.gpus_per_node or self.cpu_processes
+
+    @property
+    def processes(self) -> int:
+        """Ranks of one training."""
+        return self.nodes * self.processes_per_node
+
+    @model_validator(mode="after")
+    def _computable(self) -> "Compute":
+        if self.dtype == "bfloat16" and self.strategy != "fsdp":
+            raise ValueError("dtype = 'bfloat16': needs strategy = 'fsdp', which keeps float32 weights beside")
+        if self.gpus_per_node and self.cpu_processes > 1:
+            raise ValueError(f"cpu_processes = {self.cpu_processes}: for nodes without GPUs; gpus_per_node is not 0")
         return self
 
 
@@ -360,6 +423,8 @@ class Study(Section):
     data: Data
     warm_start: WarmStart | None = None
     training: Training
+    rollout: Annotated[TransformersRollout | VllmRollout, Field(discriminator="engine")] = TransformersRollout()
+    compute: Compute = Compute()
     evaluation: Evaluation = Evaluation()
     tracking: Tracking = Tracking()
 
@@ -391,6 +456,11 @@ class Study(Section):
                 raise ValueError(f"{key} = {too_large[0]}: at most samples = {resolved.samples} of {benchmark.name}")
             if self.evaluation.lighteval and benchmark.kind == "arithmetic":
                 raise ValueError(f"evaluation.lighteval = True: has no task for the arithmetic of {benchmark.name!r}")
+        if self.rollout.engine == "vllm" and self.compute.processes_per_node % self.rollout.tensor_parallel:
+            raise ValueError(
+                f"rollout.tensor_parallel = {self.rollout.tensor_parallel}: must divide the "
+                f"{self.compute.processes_per_node} processes of a node"
+            )
         available = getattr(self.data.train, "problems", None) or getattr(self.data.train, "limit", None)
         if available and available < self.training.prompts_per_step:
             raise ValueError(

@@ -115,8 +115,15 @@ def training_settings(study: Study, rule: str) -> dict[str, Any]:
         "data": data_settings(study, TRAIN),
         "rule": study.rule(rule).model_dump(mode="json"),
         "training": study.training.model_dump(mode="json", exclude={"checkpoint_every"}),
+        "rollout": rollout_settings(study),
+        "dtype": study.compute.dtype,
         "evaluated_steps": study.evaluated_steps,
     }
+
+
+def rollout_settings(study: Study) -> dict[str, Any]:
+    """The part that what is sampled follows from; how an engine is spread over processes and memory is none of it."""
+    return study.rollout.model_dump(mode="json", include={"engine", "dtype"})
 
 
 def response_settings(study: Study, benchmark: str) -> dict[str, Any]:
@@ -124,6 +131,7 @@ def response_settings(study: Study, benchmark: str) -> dict[str, Any]:
     return {
         "threads": study.threads,
         "batch_size": study.evaluation.batch_size,
+        "rollout": rollout_settings(study),
         "seed": study.evaluation.seed,
         "decoding": study.decoding(benchmark).model_dump(mode="json", exclude={"pass_at"}),
     }

@@ -1,8 +1,10 @@
 """Sampling responses: one protocol, and the engines behind it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -44,5 +46,13 @@ class RolloutEngine(Protocol):
         """Draw responses to each prompt (token ids): one for each of its seeds; all of the first prompt's come first.
 
         A response depends on its prompt, its seed and ``sampling`` alone (up to rounding), not on its neighbours.
+        """
+        ...
+
+    def update_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """Sample from these weights from now on: full tensors by their names in the Hugging Face model, each once.
+
+        All are taken from the iterable: making them may need every process of the training. An engine that samples
+        from the trainer's own model has nothing to do.
         """
         ...

@@ -8,8 +8,15 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCau
 
 from balanced_aggregation.aggregation import RULES
 from balanced_aggregation.config import Training
-from balanced_aggregation.training.batch import Batch, log_probs_by_response, micro_batches, token_log_probs
-from balanced_aggregation.training.update import accumulate_gradients, apply_update, create_optimizer, zero_gradients
+from balanced_aggregation.training.batch import Batch, micro_batches, share_out, token_log_probs
+from balanced_aggregation.training.policy import Policy
+from balanced_aggregation.training.update import (
+    accumulate_gradients,
+    apply_update,
+    create_optimizer,
+    log_probs_by_response,
+    zero_gradients,
+)
 from oracle import oracle_log_probs, oracle_loss, oracle_weights
 
 VOCABULARY = 17
@@ -68,7 +75,7 @@ def test_equals_the_one_shot_oracle(name, make_model, rollout, budget, kl, off_p
     )
     zero_gradients(model)
     found = accumulate_gradients(
-        model,
+        Policy(model),
         batch,
         RULES[name](batch.lengths, batch.advantages, batch.group_ids),
         settings_,
@@ -90,6 +97,23 @@ def test_micro_batches_hold_every_response_once_within_the_budget(sizes, budget,
         assert len(part) == 1 or len(part) * max(sizes[i] for i in part) <= budget
 
 
+@given(
+    sizes=st.lists(st.integers(1, 50), min_size=1, max_size=40),
+    budget=st.integers(1, 300),
+    processes=st.integers(1, 5),
+    data=st.data(),
+)
+def test_processes_share_every_response_in_equally_many_micro_batches(sizes, budget, processes, data):
+    indices = data.draw(st.lists(st.sampled_from(range(len(sizes))), unique=True))
+    shares = share_out(sizes, indices, budget, processes)
+    assert len(shares) == processes and len({len(share) for share in shares}) == 1
+    assert sorted(i for share in shares for part in share for i in part) == sorted(indices)
+    loads = [sum(sizes[i] for part in share for i in part) for share in shares]
+    assert max(loads) - min(loads) <= max(sizes)
+    if processes == 1:
+        assert shares == [micro_batches(sizes, indices, budget)]
+
+
 def test_a_batch_without_gradient_is_an_update_like_all_others(make_model):
     model = make_model()
     before = [p.clone() for p in model.parameters()]
@@ -100,7 +124,7 @@ def test_a_batch_without_gradient_is_an_update_like_all_others(make_model):
         optimizer = create_optimizer(model, training)
         zero_gradients(model)
         weights = RULES["balanced"](batch.lengths, batch.advantages, batch.group_ids)
-        found = accumulate_gradients(model, batch, weights, training)
+        found = accumulate_gradients(Policy(model), batch, weights, training)
         assert (found.loss, found.tokens) == (0.0, 0)
         assert apply_update(model, optimizer, training, 0) == 0.0
         assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
@@ -135,4 +159,5 @@ def test_log_probs_of_other_architectures(architecture, config):
         torch.testing.assert_close(token_log_probs(model, prompts, responses, 0.7), expected)
     batch = Batch(prompts, responses, torch.tensor([1, 5]), torch.zeros(2).double(), torch.tensor([0, 0]))
     for budget in (1, 100):
-        torch.testing.assert_close(torch.cat(log_probs_by_response(model, batch, 0.7, budget)), expected)
+        settings = Training(steps=1, temperature=0.7, micro_batch_tokens=budget, kl_coefficient=0.1)
+        torch.testing.assert_close(torch.cat(log_probs_by_response(Policy(model), batch, settings)), expected)

@@ -18,13 +18,16 @@ from balanced_aggregation.aggregation import RULES, checked_rule
 from balanced_aggregation.checkpoints import checkpoint_folder
 from balanced_aggregation.config import Training
 from balanced_aggregation.errors import UserError
+from balanced_aggregation.models import end_token_ids
 from balanced_aggregation.rewards import Outcome, Verdict, VerifierPool
 from balanced_aggregation.rewards.pool import INLINE
 from balanced_aggregation.rewards.responses import ResponseVerifier
 from balanced_aggregation.rollout import Response
+from balanced_aggregation.rollout.transformers_engine import TransformersEngine
 from balanced_aggregation.training import checkpoint as checkpoint_module
 from balanced_aggregation.training.journal import Journal, read_journal
 from balanced_aggregation.training.loop import Task, Trainer, run_training
+from balanced_aggregation.training.policy import Policy
 from balanced_aggregation.training.sampler import PromptSampler
 from oracle import oracle_log_probs, oracle_loss, oracle_weights
 
@@ -67,23 +70,33 @@ class CorrectNowAndThen:
                 finished(len(responses) - 1, responses[-1])
         return responses
 
+    def update_weights(self, weights):
+        pass
+
 
 def make_trainer(make_model, tokenizer, *, rule="balanced", seed=0, settings=SETTINGS, engine=None, problems=PROBLEMS):
-    reference = make_model() if settings.kl_coefficient else None
+    reference = Policy(make_model()) if settings.kl_coefficient else None
     task = Task(settings, seed, dict(RULES), rule, problems.copy(), evaluated_steps=[4, settings.steps])
-    return Trainer(task, make_model(), tokenizer, VerifierPool(), reference, engine)
+    model = make_model()
+    engine = engine or own_engine(model, tokenizer, settings)
+    return Trainer(task, Policy(model), tokenizer, VerifierPool(), engine, reference)
 
 
-def weights(model):
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
+def own_engine(model, tokenizer, settings):
+    ends = end_token_ids(model, tokenizer)
+    return TransformersEngine(model, ends, tokenizer.pad_token_id, settings.rollout_batch_size)
+
+
+def weights(policy):
+    return torch.cat([p.detach().flatten() for p in policy.parameters()])
 
 
 def contents(folder):
-    """Every file that a training leaves, but for the times."""
+    """Every file that a training leaves, but for the times, and the index that gives each checkpoint an id of its own."""
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name not in ("timing.jsonl", "lock")
+        if path.is_file() and path.name not in ("timing.jsonl", "lock", ".metadata")
     }
 
 
@@ -130,7 +143,7 @@ def test_reward_goes_up_when_it_can(make_model, tokenizer):
     for rule in RULES:
         model = make_model()
         task = Task(SETTINGS, 0, dict(RULES), rule, problems, [])
-        trainer = Trainer(task, model, tokenizer, VerifierPool(), engine=engine)
+        trainer = Trainer(task, Policy(model), tokenizer, VerifierPool(), engine)
         prompt, good = tokenizer.encode("1+3="), tokenizer.encode(">4")
 
         def likelihood(model=model, prompt=prompt, good=good):
@@ -149,10 +162,10 @@ def test_groups_of_equal_rewards_change_nothing(make_model, tokenizer):
     for texts in ([">1"] * 4, [">0", ">0;", ">0", ">0"]):
         trainer = make_trainer(make_model, tokenizer, engine=CorrectNowAndThen(tokenizer, texts))
         trainer.task.problems["gold"] = "9"
-        before = weights(trainer.model)
+        before = weights(trainer.policy)
         metrics, _ = trainer.step()
         assert metrics["grad_norm"] == 0.0 and metrics["zero_variance_groups"] == 1.0
-        assert torch.equal(weights(trainer.model), before)
+        assert torch.equal(weights(trainer.policy), before)
 
 
 @pytest.mark.parametrize("mask", [False, True])
@@ -182,10 +195,10 @@ def test_everything_truncated_and_masked_still_trains_on(make_model, tokenizer):
     trainer = make_trainer(
         make_model, tokenizer, settings=settings, engine=CorrectNowAndThen(tokenizer, [">1"] * 4, {0, 1, 2, 3})
     )
-    before = weights(trainer.model)
+    before = weights(trainer.policy)
     metrics, _ = trainer.step()
     assert metrics["truncated"] == 1.0 and metrics["grad_norm"] == 0.0
-    assert torch.equal(weights(trainer.model), before)
+    assert torch.equal(weights(trainer.policy), before)
 
 
 def test_one_group_is_enough(make_model, tokenizer):
@@ -216,8 +229,8 @@ def test_later_epochs_keep_the_old_log_probs_of_the_sampling_policy(make_model, 
     seen = []
     original = loop.accumulate_gradients
 
-    def recording(model, batch, weights, settings, old, reference):
-        result = original(model, batch, weights, settings, old, reference)
+    def recording(policy, batch, weights, settings, old, *rest):
+        result = original(policy, batch, weights, settings, old, *rest)
         seen.append((old, result.log_probs))
         return result
 
@@ -267,7 +280,7 @@ def test_stopped_anywhere_and_resumed_is_bit_identical(make_model, tokenizer, tm
     expected = contents(whole)
     for row in read_journal(whole / "state" / "metrics.jsonl"):
         assert row["grad_norm"] > 0 and row["kl"] >= 0 and row["engine_mismatch"] < 1e-5
-    assert (weights(trainer.model) - weights(make_model())).abs().max() > 1e-3
+    assert (weights(trainer.policy) - weights(make_model())).abs().max() > 1e-3
     assert [row["step"] for row in read_journal(whole / "state" / "metrics.jsonl")] == list(range(1, 8))
     assert checkpoint_folder(whole, 4).is_dir() and checkpoint_folder(whole, 7).is_dir()
 
@@ -295,15 +308,15 @@ def test_stopped_anywhere_and_resumed_is_bit_identical(make_model, tokenizer, tm
 
 def test_a_crash_while_a_checkpoint_is_written_leaves_the_older_one(make_model, tokenizer, tmp_path, monkeypatch):
     run_training(moving_trainer(make_model, tokenizer), tmp_path / "whole", FINGERPRINT, [])
-    save_file, calls = checkpoint_module.save_file, []
+    save, calls = checkpoint_module.dcp.save, []
 
     def failing(*args, **kwargs):
         calls.append(1)
         if len(calls) == 2:  # of the second checkpoint
             raise OSError("disk full")
-        save_file(*args, **kwargs)
+        save(*args, **kwargs)
 
-    monkeypatch.setattr(checkpoint_module, "save_file", failing)
+    monkeypatch.setattr(checkpoint_module.dcp, "save", failing)
     with pytest.raises(OSError, match="disk full"):
         run_training(moving_trainer(make_model, tokenizer), tmp_path / "crashed", FINGERPRINT, [])
     resume = tmp_path / "crashed" / "state" / "resume"
@@ -355,10 +368,10 @@ def test_the_journal_refuses_what_does_not_fit_its_checkpoint(tmp_path):
 
 
 def test_a_diverged_training_says_so(make_model, tokenizer, tmp_path, monkeypatch):
-    trainer = make_trainer(make_model, tokenizer)
+    engine = CorrectNowAndThen(tokenizer, [">1", ">2", ">3", ">4"])
+    trainer = make_trainer(make_model, tokenizer, engine=engine)
     with torch.no_grad():
-        trainer.model.lm_head.weight[3, 3] = float("inf")
-    trainer.engine = CorrectNowAndThen(tokenizer, [">1", ">2", ">3", ">4"])
+        trainer.policy.model.lm_head.weight[3, 3] = float("inf")
     trainer.task.problems["gold"] = "1"
     with pytest.raises(UserError, match="training diverged at step 1: gradient norm is nan"):
         run_training(trainer, tmp_path, FINGERPRINT, [])
@@ -414,7 +427,8 @@ def test_checkpoints_hold_every_random_generator(make_model, tokenizer, tmp_path
         return random.random(), random.gauss(), np.random.rand(), np.random.randn(), *torch.rand(2), torch.randn(())
 
     trainer = make_trainer(make_model, tokenizer)
-    parts = trainer.model, trainer.optimizer, trainer.sampler
+    trainer.step()
+    parts = trainer.policy, trainer.optimizer, trainer.sampler
     draw()
     checkpoint_module.save_checkpoint(tmp_path, *parts, trainer.progress)
     expected = draw()
@@ -435,7 +449,7 @@ def test_the_updates_of_a_step_are_those_of_the_oracle(make_model, tokenizer, mo
     trainer = make_trainer(
         lambda: make_model(dtype=torch.float64), tokenizer, rule=rule, settings=settings, problems=WITH_SIGNAL
     )
-    initial = copy.deepcopy(trainer.model)
+    initial = copy.deepcopy(trainer.policy.model)
     generate, apply_update, asked, updates = trainer.engine.generate, loop.apply_update, [], []
 
     def recording_generate(prompts, seeds, *rest):
@@ -443,10 +457,10 @@ def test_the_updates_of_a_step_are_those_of_the_oracle(make_model, tokenizer, mo
         asked.extend((prompts[i // len(seeds[0])], response.token_ids) for i, response in enumerate(responses))
         return responses
 
-    def recording_update(model, optimizer, *rest):
-        gradient = torch.cat([p.grad.flatten() for p in model.parameters()])
-        updates.append((copy.deepcopy(model), gradient.clone()))
-        return apply_update(model, optimizer, *rest)
+    def recording_update(policy, optimizer, *rest):
+        gradient = torch.cat([p.grad.flatten() for p in policy.parameters()])
+        updates.append((copy.deepcopy(policy.model), gradient.clone()))
+        return apply_update(policy, optimizer, *rest)
 
     trainer.engine.generate = recording_generate
     monkeypatch.setattr(loop, "apply_update", recording_update)

@@ -22,7 +22,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.partial")
+    temporary = partial_path(path)
     remove(temporary)
     yield temporary
     for written in [p for p in temporary.rglob("*") if p.is_file()] if temporary.is_dir() else [temporary]:
@@ -34,6 +34,11 @@ def atomic_path(path: Path) -> Iterator[Path]:
     temporary.replace(path)
     _sync(path.parent)
     remove(replaced)
+
+
+def partial_path(path: Path) -> Path:
+    """The temporary name that `atomic_path` gives."""
+    return path.with_name(f".{path.name}.partial")
 
 
 def write_text(path: Path, text: str) -> None:

@@ -90,10 +90,22 @@ def load_pretrained(config: PretrainedModel) -> tuple[PreTrainedModel, PreTraine
     return model, tokenizer
 
 
-def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Write model and tokenizer atomically as a Hugging Face folder (safetensors)."""
+def save_model(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    folder: Path,
+    weights: dict[str, torch.Tensor] | None = None,
+) -> None:
+    """Write model and tokenizer atomically as a Hugging Face folder (safetensors).
+
+    Args:
+        model: gives the configuration, and the weights unless they are given.
+        tokenizer: of the model.
+        folder: is replaced if it is there.
+        weights: the parameters by name, where the model itself holds only shards of them.
+    """
     with atomic_path(folder) as temporary:
-        model.save_pretrained(temporary)
+        model.save_pretrained(temporary, state_dict=weights)
         tokenizer.save_pretrained(temporary)
 
 

@@ -52,3 +52,20 @@ def kl_penalty(
     """
     difference = reference_log_probs.detach() - log_probs
     return torch.exp(difference) - difference - 1
+
+
+def importance_weight(
+    log_probs: Float[Tensor, " tokens"], sampled_log_probs: Float[Tensor, " tokens"], cap: float
+) -> Float[Tensor, " tokens"]:
+    """Truncated importance weight of each token, ``min(pi / mu, cap)``: the trainer's policy over what sampled.
+
+    Corrects an engine that computes other probabilities than the trainer from the same weights (Espeholt et al.,
+    IMPALA, arXiv 1802.01561, section 4.1, with one factor for each token). The product over a response would depend
+    on its length, which is what the study is about, so it is not offered.
+
+    Args:
+        log_probs: of the sampled tokens in the trainer, by the weights that sampled; no gradient flows into it.
+        sampled_log_probs: of the same tokens as the engine gave them.
+        cap: the largest weight.
+    """
+    return torch.exp(log_probs.detach() - sampled_log_probs).clamp(max=cap)

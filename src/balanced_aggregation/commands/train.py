@@ -1,5 +1,11 @@
 """The stage of training: put together from the parts of the package."""
 
+import copy
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
 from balanced_aggregation.aggregation import RULES, Rule
 from balanced_aggregation.checkpoints import checkpoint_folder
 from balanced_aggregation.config import TRAIN, RuleChoice, Study
@@ -7,19 +13,23 @@ from balanced_aggregation.data import read_problems
 from balanced_aggregation.errors import UserError
 from balanced_aggregation.files import read_json, write_json, write_text
 from balanced_aggregation.layout import Layout
-from balanced_aggregation.models import load_model
+from balanced_aggregation.models import end_token_ids, load_model
 from balanced_aggregation.provenance import (
     git_commit,
     training_fingerprint,
     weights_digest,
 )
 from balanced_aggregation.rewards import VerifierPool
+from balanced_aggregation.rollout import RolloutEngine
+from balanced_aggregation.rollout.transformers_engine import TransformersEngine
 from balanced_aggregation.rule_loading import bind_rule
 from balanced_aggregation.seeding import make_deterministic
 from balanced_aggregation.tracking import RunTracker
 from balanced_aggregation.training.journal import read_journal
 from balanced_aggregation.training.loop import Task, Trainer, run_training
+from balanced_aggregation.training.policy import Policy
 from balanced_aggregation.training.progress import create_progress
+from balanced_aggregation.training.world import end_world, start_world
 
 ALWAYS_DIAGNOSED = ("token", "sequence", "balanced")
 """Rules whose effect on each batch is logged in every run, besides the rule that trains."""
@@ -28,15 +38,17 @@ ALWAYS_DIAGNOSED = ("token", "sequence", "balanced")
 def train(study: Study, layout: Layout, rule_name: str, seed: int) -> None:
     """Train under one rule with one seed, and publish ``metrics.jsonl``, ``timing.jsonl`` and ``run.json``.
 
+    Where `torchrun` has started several processes, each calls this, and the first one publishes.
+
     Raises:
         UserError: the study has no such rule or seed, an input is missing, or the training diverged.
     """
     rule = study.rule(rule_name)
     if seed not in study.seeds:
         raise UserError(f"--seed {seed}: not in study {study.study!r}; allowed: {study.seeds}")
+    world = start_world(study.compute)
     make_deterministic(study.threads)
     model, tokenizer = load_model(layout.initial_model)
-    reference = load_model(layout.initial_model)[0] if study.training.kl_coefficient else None
     problems = read_problems(layout.train_problems)
     if len(problems) < study.training.prompts_per_step:
         raise UserError(
@@ -44,19 +56,43 @@ def train(study: Study, layout: Layout, rule_name: str, seed: int) -> None:
             f"only {len(problems)} problems of data.train are left"
         )
     task = Task(study.training, seed, _rules(study, rule), rule.name, problems, study.evaluated_steps)
-    fingerprint = training_fingerprint(study, layout, rule.name, seed)
     folder = layout.run(rule.name, seed)
-    observers = [create_progress(f"{rule.name} seed {seed}", study.training.steps)]
-    place = read_json(layout.tracking) if study.tracking.enabled and layout.tracking.exists() else None
-    tracker = RunTracker(place, rule.name, seed, fingerprint, _parameters(study, layout, rule)) if place else None
+    fingerprint, observers, tracker = None, [], None
+    if world.is_main:
+        fingerprint = training_fingerprint(study, layout, rule.name, seed)
+        observers.append(create_progress(f"{rule.name} seed {seed}", study.training.steps))
+        if study.tracking.enabled and layout.tracking.exists():
+            parameters = _parameters(study, layout, rule)
+            tracker = RunTracker(read_json(layout.tracking), rule.name, seed, fingerprint, parameters)
+            observers.append(tracker)
     try:
         with VerifierPool(study.verifiers) as verifiers:
-            trainer = Trainer(task, model, tokenizer, verifiers, reference)
-            state = run_training(trainer, folder, fingerprint, observers + [tracker] * bool(tracker))
+            engine = _engine(study, layout, model, tokenizer)  # from whole weights, before they are sharded
+            reference = None
+            if study.training.kl_coefficient:
+                reference = Policy(load_model(layout.initial_model)[0], study.compute, world)
+            policy = Policy(model, study.compute, world)
+            sharing = study.rollout.tensor_parallel if study.rollout.engine == "vllm" else 1
+            trainer = Trainer(task, policy, tokenizer, verifiers, engine, reference, sharing)
+            state = run_training(trainer, folder, fingerprint, observers)
     except BaseException as error:
         if tracker:
             tracker.give_up(error)
         raise
+    if world.is_main:
+        _publish(study, rule, seed, folder, state, fingerprint, tracker)
+    end_world(world)
+
+
+def _publish(
+    study: Study,
+    rule: RuleChoice,
+    seed: int,
+    folder: Path,
+    state: Path,
+    fingerprint: dict[str, Any],
+    tracker: RunTracker | None,
+) -> None:
     journals = {name: state / f"{name}.jsonl" for name in ("metrics", "timing")}
     if tracker:
         tracker.finish(list(zip(*map(read_journal, journals.values()), strict=True)))
@@ -75,6 +111,14 @@ def train(study: Study, layout: Layout, rule_name: str, seed: int) -> None:
             "commit": git_commit(),
         },
     )
+
+
+def _engine(study: Study, layout: Layout, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> RolloutEngine:
+    """What samples: vLLM, or transformers from the trainer's own model, unless that is going to be sharded."""
+    if study.compute.strategy == "fsdp":
+        model = copy.deepcopy(model)
+    ends = end_token_ids(model, tokenizer)
+    return TransformersEngine(model, ends, tokenizer.pad_token_id, study.training.rollout_batch_size)
 
 
 def _rules(study: Study, rule: RuleChoice) -> dict[str, Rule]:

@@ -1,6 +1,6 @@
 """The rollout engine on transformers: no server, no copy of the weights, exact with respect to the trainer's model."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from jaxtyping import Float, Int
@@ -11,7 +11,7 @@ from balanced_aggregation.rollout import Finished, Response, Sampling
 
 
 class TransformersEngine:
-    """Samples from a model that the trainer goes on to update, so its weights are always the current ones.
+    """Samples from the trainer's own model, or from a copy of it that `update_weights` keeps up to date.
 
     A prompt is read once for all its samples, and finished responses leave the batch, cache included.
     """
@@ -39,6 +39,14 @@ class TransformersEngine:
             report = None if finished is None else lambda row, r, first=first: finished(first + row, r)
             responses += self._generate_batch(batch, sampling, report)
         return responses
+
+    @torch.no_grad()
+    def update_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """See `RolloutEngine.update_weights`; the trainer's own parameters are left as they are."""
+        own = dict(self.model.named_parameters())
+        for name, tensor in weights:
+            if own[name].data_ptr() != tensor.data_ptr():
+                own[name].copy_(tensor)
 
     def _generate_batch(
         self, rows: Sequence[tuple[Sequence[int], int]], sampling: Sampling, finished: Finished | None

@@ -62,6 +62,29 @@ def micro_batches(sizes: Sequence[int], indices: Sequence[int], max_tokens: int)
     return parts
 
 
+def share_out(sizes: Sequence[int], indices: Sequence[int], max_tokens: int, processes: int) -> list[list[list[int]]]:
+    """Micro-batches for each of several processes, about equally many tokens each.
+
+    Responses need not stay with their group: their weights have been computed before. All processes get equally many
+    micro-batches, since sharded weights are gathered by all together; those that are left over are empty.
+
+    Args:
+        sizes: tokens of each response of the batch, prompt included.
+        indices: which responses to use.
+        max_tokens: budget of a micro-batch, padding included.
+        processes: number of processes.
+    """
+    own: list[list[int]] = [[] for _ in range(processes)]
+    loads = [0] * processes
+    for index in sorted(indices, key=lambda i: (-sizes[i], i)):  # the longest first, to whoever has least
+        least = loads.index(min(loads))
+        own[least].append(index)
+        loads[least] += sizes[index]
+    shares = [micro_batches(sizes, some, max_tokens) for some in own]
+    most = max(map(len, shares))
+    return [share + [[]] * (most - len(share)) for share in shares]
+
+
 def token_log_probs(
     model: PreTrainedModel,
     prompts: Sequence[Int[Tensor, " prompt"]],
@@ -83,18 +106,3 @@ def token_log_probs(
     logits = logits if logits.dtype == torch.float64 else logits.float()
     log_probs = torch.log_softmax(logits / temperature, dim=-1)
     return log_probs.gather(1, torch.cat(list(responses))[:, None]).squeeze(1)
-
-
-@torch.no_grad()
-def log_probs_by_response(
-    model: PreTrainedModel, batch: Batch, temperature: float, max_tokens: int
-) -> list[Float[Tensor, " response"]]:
-    """Log-probabilities of each response's tokens, without gradient, computed in micro-batches."""
-    sizes = sequence_lengths(batch.prompts, batch.responses)
-    result: list[Tensor] = [torch.empty(0)] * len(batch)
-    for part in micro_batches(sizes, range(len(batch)), max_tokens):
-        responses = [batch.responses[i] for i in part]
-        flat = token_log_probs(model, [batch.prompts[i] for i in part], responses, temperature)
-        for index, values in zip(part, flat.split([len(r) for r in responses]), strict=True):
-            result[index] = values
-    return result

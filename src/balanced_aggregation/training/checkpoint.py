@@ -1,17 +1,24 @@
-"""Checkpoints to resume from: everything that the next step depends on, in safetensors and JSON."""
+"""Checkpoints to resume from: everything that the next step depends on, each process's shards, and JSON.
 
+Tensors are written by `torch.distributed.checkpoint`, so a training goes on with any number of processes.
+"""
+
+import contextlib
 import dataclasses
 import json
+import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, load_model, save_file, save_model
-from transformers import PreTrainedModel
+import torch.distributed.checkpoint as dcp
 
-from balanced_aggregation.files import atomic_path, read_json, remove, write_json, write_text
+from balanced_aggregation.files import atomic_path, partial_path, read_json, remove, write_json, write_text
 from balanced_aggregation.seeding import generator_states, restore_generators
+from balanced_aggregation.training.policy import Policy
 from balanced_aggregation.training.sampler import PromptSampler
+from balanced_aggregation.training.world import World
 
 
 @dataclass
@@ -23,17 +30,20 @@ class Progress:
 
 
 def save_checkpoint(
-    folder: Path, model: PreTrainedModel, optimizer: torch.optim.Optimizer, sampler: PromptSampler, progress: Progress
+    folder: Path, policy: Policy, optimizer: torch.optim.Optimizer, sampler: PromptSampler, progress: Progress
 ) -> None:
-    """Write ``folder/step_<n>`` atomically, then remove the older ones."""
-    with atomic_path(folder / f"step_{progress.step:06d}") as path:
-        path.mkdir()
-        save_model(model, str(path / "model.safetensors"))
-        save_file(_optimizer_tensors(model, optimizer), path / "optimizer.safetensors")
-        write_text(path / "generators.json", json.dumps(generator_states()))
-        write_json(path / "progress.json", {**dataclasses.asdict(progress), "sampler": sampler.state()})
-    for older in _checkpoints(folder)[:-1]:
-        remove(older)
+    """Write ``folder/step_<n>`` atomically, then remove the older ones. All processes take part."""
+    world = policy.world
+    with _shared_path(folder / f"step_{progress.step:06d}", world) as path:
+        tensors = _weights(policy) | _moments(policy, optimizer)
+        with _quiet():
+            dcp.save(tensors, storage_writer=dcp.FileSystemWriter(path), no_dist=world.size == 1)
+        if world.is_main:
+            write_text(path / "generators.json", json.dumps(generator_states()))
+            write_json(path / "progress.json", {**dataclasses.asdict(progress), "sampler": sampler.state()})
+    if world.is_main:
+        for older in _checkpoints(folder)[:-1]:
+            remove(older)
 
 
 def newest_step(folder: Path) -> int:
@@ -42,30 +52,57 @@ def newest_step(folder: Path) -> int:
 
 
 def restore_checkpoint(
-    folder: Path, model: PreTrainedModel, optimizer: torch.optim.Optimizer, sampler: PromptSampler
+    folder: Path, policy: Policy, optimizer: torch.optim.Optimizer, sampler: PromptSampler
 ) -> Progress:
-    """Bring everything to the newest checkpoint in ``folder``; where there is none, leave it at the start."""
+    """Bring everything to the newest checkpoint in ``folder``; where there is none, leave it at the start.
+
+    All processes take part; there may be more or fewer of them than wrote it.
+    """
     checkpoints = _checkpoints(folder)
     if not checkpoints:
         return Progress()
     path = checkpoints[-1]
-    load_model(model, str(path / "model.safetensors"))
-    stored = load_file(path / "optimizer.safetensors")
-    for name, parameter in model.named_parameters():
-        prefix = f"{name}/"
-        values = {key.removeprefix(prefix): value for key, value in stored.items() if key.startswith(prefix)}
-        if values:
-            optimizer.state[parameter] = values
+    for parameter in policy.parameters():
+        moments = {key: torch.zeros_like(parameter) for key in ("exp_avg", "exp_avg_sq")}
+        counted_on = parameter.device if optimizer.defaults["fused"] else "cpu"
+        optimizer.state[parameter] = {"step": torch.zeros((), device=counted_on), **moments}
+    tensors = _weights(policy) | _moments(policy, optimizer)
+    with _quiet():
+        dcp.load(tensors, storage_reader=dcp.FileSystemReader(path), no_dist=policy.world.size == 1)
     restore_generators(read_json(path / "generators.json"))
     state = read_json(path / "progress.json")
     sampler.restore(state.pop("sampler"))
     return Progress(**state)
 
 
-def _optimizer_tensors(model: PreTrainedModel, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the warning that a single process is a single process."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+        yield
+
+
+@contextlib.contextmanager
+def _shared_path(path: Path, world: World) -> Iterator[Path]:
+    """`atomic_path` for several processes: a folder that all write into and the first one makes, and renames."""
+    with atomic_path(path) if world.is_main else contextlib.nullcontext(partial_path(path)) as temporary:
+        if world.is_main:
+            temporary.mkdir()
+        world.barrier()
+        yield temporary
+        world.barrier()  # all have written
+    world.barrier()  # it has its name
+
+
+def _weights(policy: Policy) -> dict[str, torch.Tensor]:
+    return {f"model/{name}": parameter.detach() for name, parameter in policy.named_weights()}
+
+
+def _moments(policy: Policy, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
     return {
-        f"{name}/{key}": value
-        for name, parameter in model.named_parameters()
+        f"optimizer/{name}/{key}": value
+        for name, parameter in policy.named_weights()
         for key, value in optimizer.state.get(parameter, {}).items()
     }
 

@@ -11,7 +11,7 @@ from typing import IO, Any, Protocol
 import pandas as pd
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from balanced_aggregation.advantages import group_advantages
 from balanced_aggregation.aggregation import Rule
@@ -20,21 +20,24 @@ from balanced_aggregation.config import Training
 from balanced_aggregation.diagnostics import length_statistics, sign_mass
 from balanced_aggregation.errors import UserError
 from balanced_aggregation.files import read_json, remove, write_json
-from balanced_aggregation.models import end_token_ids, save_model
+from balanced_aggregation.models import save_model
 from balanced_aggregation.rewards import Outcome, Verdict, VerifierPool
 from balanced_aggregation.rewards.responses import ResponseVerifier
 from balanced_aggregation.rollout import Response, RolloutEngine, Sampling
-from balanced_aggregation.rollout.transformers_engine import TransformersEngine
 from balanced_aggregation.seeding import derive_seed, seed_generators
-from balanced_aggregation.training.batch import Batch, log_probs_by_response
+from balanced_aggregation.training.batch import Batch
 from balanced_aggregation.training.checkpoint import Progress, newest_step, restore_checkpoint, save_checkpoint
 from balanced_aggregation.training.journal import Journal
+from balanced_aggregation.training.mismatch import engine_mismatch
+from balanced_aggregation.training.policy import Policy
+from balanced_aggregation.training.rollout import DistributedRollout
 from balanced_aggregation.training.sampler import PromptSampler
 from balanced_aggregation.training.update import (
     accumulate_gradients,
     apply_update,
     create_optimizer,
     learning_rate,
+    log_probs_by_response,
     zero_gradients,
 )
 
@@ -64,37 +67,38 @@ class Task:
 
 
 class Trainer:
-    """A policy under training, with all that a step changes."""
+    """A policy under training, with all that a step changes. Every process of the training has one, in step."""
 
     def __init__(
         self,
         task: Task,
-        model: PreTrainedModel,
+        policy: Policy,
         tokenizer: PreTrainedTokenizerBase,
         verifiers: VerifierPool,
-        reference: PreTrainedModel | None = None,
-        engine: RolloutEngine | None = None,
+        engine: RolloutEngine,
+        reference: Policy | None = None,
+        processes_per_engine: int = 1,
     ):
         """Prepare the first step.
 
         Args:
             task: what is trained.
-            model: the initial policy, updated in place.
+            policy: the initial one, updated in place.
             tokenizer: of the model.
             verifiers: judge responses while others are still being sampled.
-            reference: the model that the KL is measured to.
-            engine: samples; by default from ``model`` itself.
+            engine: samples; it is given the policy's weights before each step.
+            reference: the policy that the KL is measured to.
+            processes_per_engine: so many consecutive ranks share an engine, and sample the same responses.
         """
         settings = task.settings
         if settings.kl_coefficient and reference is None:
             raise ValueError("a KL coefficient needs a reference model")
         self.task, self.settings = task, settings
-        self.model, self.tokenizer, self.reference = model, tokenizer, reference
-        self.verifiers = verifiers
-        self.engine = engine or TransformersEngine(
-            model, end_token_ids(model, tokenizer), tokenizer.pad_token_id, settings.rollout_batch_size
-        )
-        self.optimizer = create_optimizer(model, settings)
+        self.policy, self.tokenizer, self.reference = policy, tokenizer, reference
+        self.world = policy.world
+        self.verifiers, self.engine = verifiers, engine
+        self.rollout = DistributedRollout(engine, self.world, processes_per_engine)
+        self.optimizer = create_optimizer(policy, settings)
         self.sampler = PromptSampler(len(task.problems), settings.prompts_per_step, task.seed)
         self.progress = Progress()
         seed_generators(derive_seed(task.seed, "libraries"))
@@ -105,10 +109,17 @@ class Trainer:
         self.progress.step += 1
         rows = self.task.problems.iloc[self.sampler.next()]
         prompts = [self.tokenizer.encode(p, add_special_tokens=False) for p in rows["prompt"]]
-        verification = ResponseVerifier(self.verifiers, self.tokenizer, rows, self.settings.group_size)
-        responses = self._sample(prompts, verification)
-        sampled = time.perf_counter()
-        verdicts = verification.verdicts()
+        self.engine.update_weights(self.policy.full_weights())
+        synchronised = time.perf_counter()
+        sampling = Sampling(temperature=self.settings.temperature, max_new_tokens=self.settings.max_new_tokens)
+        purpose = (self.task.seed, "rollout", self.progress.step)
+        group = range(self.settings.group_size)
+        seeds = [[derive_seed(*purpose, prompt, k) for k in group] for prompt in range(len(prompts))]
+
+        def verifier(own: Sequence[int]) -> ResponseVerifier:
+            return ResponseVerifier(self.verifiers, self.tokenizer, rows.iloc[list(own)], self.settings.group_size)
+
+        responses, verdicts, sampled = self.rollout.run(prompts, seeds, sampling, verifier)
         verified = time.perf_counter()
         batch, rewards = self._batch(prompts, responses, verdicts)
         updates = self._update(batch, [torch.tensor(r.log_probs) for r in responses])
@@ -121,19 +132,13 @@ class Trainer:
         }
         timing = {
             "step": self.progress.step,
-            "rollout_seconds": sampled - started,
-            "verify_seconds": verified - sampled,  # what was not done by the end of the rollout
+            "synchronise_seconds": synchronised - started,
+            "rollout_seconds": sampled - synchronised,
+            "verify_seconds": verified - sampled,  # what was not done by the end of the rollout, and waiting for others
             "update_seconds": ended - verified,
             "tokens_per_second": tokens / (ended - started),
         }
         return metrics, timing
-
-    def _sample(self, prompts: Sequence[Sequence[int]], verification: ResponseVerifier) -> list[Response]:
-        sampling = Sampling(temperature=self.settings.temperature, max_new_tokens=self.settings.max_new_tokens)
-        purpose = (self.task.seed, "rollout", self.progress.step)
-        group = range(self.settings.group_size)
-        seeds = [[derive_seed(*purpose, prompt, k) for k in group] for prompt in range(len(prompts))]
-        return self.engine.generate(prompts, seeds, sampling, verification.begin)
 
     def _batch(
         self, prompts: Sequence[Sequence[int]], responses: Sequence[Response], verdicts: Sequence[Verdict]
@@ -158,28 +163,24 @@ class Trainer:
 
     def _update(self, batch: Batch, sampled_log_probs: Sequence[Tensor]) -> dict[str, float]:
         settings, rule = self.settings, self.task.rules[self.task.rule]
-        parts = [batch.select(i) for i in torch.arange(len(batch)).chunk(settings.mini_batches)]
-        forward = {"temperature": settings.temperature, "max_tokens": settings.micro_batch_tokens}
+        cut = torch.arange(len(batch)).chunk(settings.mini_batches)
+        parts = [batch.select(indices) for indices in cut]
+        sampled = [[sampled_log_probs[i] for i in indices] for indices in cut]
         # The first update is on-policy: its old log-probabilities are its own. The others need theirs from now.
-        old = [None] + [log_probs_by_response(self.model, part, **forward) for part in parts[1:]]
+        old = [None] + [log_probs_by_response(self.policy, part, settings) for part in parts[1:]]
         reference = [None] * len(parts)
         if settings.kl_coefficient:
-            reference = [log_probs_by_response(self.reference, part, **forward) for part in parts]
-        passes, norms, mismatch = [], [], []
+            reference = [log_probs_by_response(self.reference, part, settings) for part in parts]
+        passes, norms = [], []
         for _ in range(settings.epochs):
             for k, part in enumerate(parts):
-                zero_gradients(self.model)
+                zero_gradients(self.policy)
                 weights = rule(part.lengths, part.advantages, part.group_ids)
-                gradients = accumulate_gradients(self.model, part, weights, settings, old[k], reference[k])
-                norms.append(apply_update(self.model, self.optimizer, settings, self.progress.updates))
+                gradients = accumulate_gradients(self.policy, part, weights, settings, old[k], reference[k], sampled[k])
+                norms.append(apply_update(self.policy, self.optimizer, settings, self.progress.updates))
                 self.progress.updates += 1
                 if not passes:
                     old[0] = gradients.log_probs
-                    mismatch = [
-                        (ours - theirs).abs().max()
-                        for ours, theirs in zip(gradients.log_probs, sampled_log_probs, strict=False)
-                        if ours is not None
-                    ]
                 passes.append(gradients)
         tokens = max(sum(p.tokens for p in passes), 1)
         return {
@@ -187,8 +188,9 @@ class Trainer:
             "grad_norm": sum(norms) / len(norms),
             "learning_rate": learning_rate(settings, self.progress.updates - 1),
             "clip_fraction": sum(p.clipped_tokens for p in passes) / tokens,
+            "capped_fraction": sum(p.capped_tokens for p in passes) / tokens,
             "kl": sum(p.kl for p in passes) / tokens,
-            "engine_mismatch": float(torch.stack(mismatch).max()) if mismatch else 0.0,
+            **engine_mismatch(self.world, [x for part in old for x in part], sampled_log_probs),
         }
 
     def _describe(
@@ -225,7 +227,8 @@ def run_training(trainer: Trainer, folder: Path, fingerprint: dict[str, Any], ob
 
     Writes ``folder/state/`` (journals and the checkpoint to resume from) and ``folder/checkpoints/step_<n>``, a model
     for each evaluated step. What is there belongs to the same training only if ``fingerprint`` is the same;
-    otherwise it is set aside as ``superseded`` and the training starts anew.
+    otherwise it is set aside as ``superseded`` and the training starts anew. Of several processes each calls this; the
+    first one writes.
 
     Returns:
         the folder of the journals.
@@ -233,12 +236,15 @@ def run_training(trainer: Trainer, folder: Path, fingerprint: dict[str, Any], ob
     Raises:
         UserError: the training diverged, or another process is at it.
     """
-    state, settings = folder / "state", trainer.settings
-    lock = _lock(folder)
-    _claim(folder, fingerprint, trainer.task.evaluated_steps)
-    trainer.progress = restore_checkpoint(state / "resume", trainer.model, trainer.optimizer, trainer.sampler)
+    state, settings, world = folder / "state", trainer.settings, trainer.world
+    lock = _lock(folder) if world.is_main else None
+    if world.is_main:
+        _claim(folder, fingerprint, trainer.task.evaluated_steps)
+    world.barrier()
+    trainer.progress = restore_checkpoint(state / "resume", trainer.policy, trainer.optimizer, trainer.sampler)
     progress = trainer.progress
-    journals = [Journal(state / name, progress.step) for name in ("metrics.jsonl", "timing.jsonl")]
+    names = ("metrics.jsonl", "timing.jsonl") if world.is_main else ()
+    journals = [Journal(state / name, progress.step) for name in names]
     while progress.step < settings.steps:
         try:
             metrics, timing = trainer.step()
@@ -246,21 +252,33 @@ def run_training(trainer: Trainer, folder: Path, fingerprint: dict[str, Any], ob
             raise UserError(f"{folder}: training diverged at step {progress.step}: {error}") from error
         except ValueError as error:  # what a rule raises that breaks its contract
             raise UserError(f"{folder}: stopped at step {progress.step}: {error}") from error
-        for journal, row in zip(journals, (metrics, timing), strict=True):
+        for journal, row in zip(journals, (metrics, timing), strict=False):
             journal.append(row)
         for observer in observers:
             observer.on_step(metrics, timing)
         last = progress.step == settings.steps
         if progress.step in trainer.task.evaluated_steps:
-            save_model(trainer.model, trainer.tokenizer, checkpoint_folder(folder, progress.step))
+            _export(trainer, checkpoint_folder(folder, progress.step))
         if last or progress.step % settings.checkpoint_every == 0:
             for journal in journals:
                 journal.sync()
-            save_checkpoint(state / "resume", trainer.model, trainer.optimizer, trainer.sampler, progress)
+            save_checkpoint(state / "resume", trainer.policy, trainer.optimizer, trainer.sampler, progress)
     for journal in journals:
         journal.close()
-    lock.close()
+    if lock:
+        lock.close()
     return state
+
+
+def _export(trainer: Trainer, folder: Path) -> None:
+    """Write the policy as a Hugging Face folder; all processes take part, the first one holds all and writes."""
+    weights = {}
+    for name, tensor in trainer.policy.full_weights():
+        if trainer.world.is_main:
+            weights[name] = tensor.cpu()
+    if trainer.world.is_main:
+        save_model(trainer.policy.model, trainer.tokenizer, folder, weights)
+    trainer.world.barrier()
 
 
 def _lock(folder: Path) -> IO[str]:

@@ -1,0 +1,89 @@
+"""The processes of one training, started by torchrun; alone, they are a world of one."""
+
+import datetime
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from balanced_aggregation.config import Compute
+from balanced_aggregation.errors import UserError
+
+
+@dataclass(frozen=True)
+class World:
+    """What a process must know of the others. In a world of one, nothing is sent anywhere."""
+
+    rank: int = 0
+    size: int = 1
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    objects: dist.ProcessGroup | None = None
+    """For Python objects, on the CPU: the tensors of a training may travel between GPUs only."""
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process writes the files and reports."""
+        return self.rank == 0
+
+    def gather(self, value: Any) -> list[Any]:
+        """The values of all processes, in the order of ranks."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value, group=self.objects)
+        return values
+
+    def sum(self, value: Tensor) -> Tensor:
+        """Sum over all processes, in place; all get the same bits."""
+        if self.size > 1:
+            dist.all_reduce(value)
+        return value
+
+    def barrier(self) -> None:
+        """Wait until all processes are here."""
+        if self.size > 1:
+            dist.barrier(group=self.objects)
+
+
+def start_world(compute: Compute) -> World:
+    """Join the processes of this training; to be called once, before anything else makes a process group.
+
+    Raises:
+        UserError: there are other processes than the study asks for, or no GPU where it asks for one.
+    """
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size != compute.processes:
+        raise UserError(
+            f"compute asks for {compute.processes} processes ({compute.nodes} nodes of {compute.processes_per_node}), "
+            f"and {size} were started; `snakemake` and `torchrun --nproc-per-node` start several"
+        )
+    rank, device = int(os.environ.get("RANK", "0")), torch.device("cpu")
+    if compute.gpus_per_node:
+        local = int(os.environ.get("LOCAL_RANK", "0"))
+        if torch.cuda.device_count() <= local:
+            raise UserError(
+                f"compute.gpus_per_node = {compute.gpus_per_node}: this node shows {torch.cuda.device_count()} GPUs"
+            )
+        device = torch.device("cuda", local)
+        torch.cuda.set_device(device)
+    if size == 1 and compute.strategy == "ddp":
+        return World(device=device)
+    store = dist.HashStore() if size == 1 else None  # sharding needs a process group, also over one process
+    dist.init_process_group(
+        "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
+        store=store,
+        rank=rank if store else -1,
+        world_size=size if store else -1,
+        timeout=datetime.timedelta(minutes=compute.timeout_minutes),
+    )
+    return World(rank, size, device, dist.new_group(backend="gloo"))
+
+
+def end_world(world: World) -> None:
+    """Part from the others, after the last of them is done."""
+    if dist.is_initialized():
+        world.barrier()
+        dist.destroy_process_group()

@@ -21,7 +21,7 @@ from balanced_aggregation.training.world import World, end_world, start_world
 # With this epsilon a change of parameters is about proportional to its gradient. With the usual one, a gradient that is
 # 0 but for rounding moves its parameter as far as any other.
 SETTINGS = t.SETTINGS.model_copy(
-    update={"mini_batches": 3, "epochs": 2, "kl_coefficient": 0.1, "adam_eps": 1e-2, "learning_rate": 0.02, "steps": 4}
+    update={"mini_batches": 3, "epochs": 2, "kl_coefficient": 0.1, "adam_eps": 1e-2, "learning_rate": 0.02, "steps": 3}
 )
 TOLERANCE = 2e-6
 
@@ -50,6 +50,29 @@ def rules(folder, compute, world):
         weights = whole_weights(trainer)
         if world.is_main:
             torch.save((rows, weights), folder / f"{rule}.pt")
+
+
+def variants(folder, compute, world):
+    """One step as it is, with activation checkpointing, and computed in bfloat16."""
+    for name, change in {
+        "plain": {},
+        "checkpointed": {"activation_checkpointing": True},
+        "bfloat16": {"dtype": "bfloat16"},
+    }.items():
+        settings = SETTINGS.model_copy(update={"mini_batches": 1, "epochs": 1})
+        trainer = make_trainer("balanced", compute.model_copy(update=change), world, settings)
+        saved: list[int] = []
+
+        def count(tensor, saved=saved):
+            saved.append(tensor.numel())
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+            metrics, _ = trainer.step()
+        assert {p.dtype for p in trainer.policy.parameters()} == {torch.float32}
+        weights = whole_weights(trainer)
+        if world.is_main:
+            torch.save((metrics, weights, sum(saved)), folder / f"{name}.pt")
 
 
 class StopAt:

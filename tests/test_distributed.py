@@ -79,6 +79,22 @@ def test_a_sharded_training_goes_on_in_another_number_of_processes(tmp_path):
 
 
 @pytest.mark.slow
+def test_recomputed_activations_change_nothing_and_bfloat16_little(tmp_path):
+    torchrun(2, "variants", tmp_path, "fsdp")
+    (row, plain, saved), (other, checkpointed, less), (rough, bfloat16, _) = (
+        torch.load(tmp_path / f"{name}.pt") for name in ("plain", "checkpointed", "bfloat16")
+    )
+    assert other == row and all(torch.equal(plain[name], checkpointed[name]) for name in plain)
+    assert less < 0.6 * saved
+    start = dict(many_processes.make_trainer("token").policy.full_weights())
+    moves = [torch.cat([(weights[name] - start[name]).flatten() for name in start]) for weights in (plain, bfloat16)]
+    assert torch.nn.functional.cosine_similarity(*moves, dim=0) > 0.97
+    assert not torch.equal(*moves)
+    assert 1e-5 < rough["engine_mismatch"] < 0.2 and row["engine_mismatch"] < 1e-5
+    assert 0 < rough["engine_mismatch_mean"] < rough["engine_mismatch"] and 0 < rough["engine_kl"] < 0.01
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_a_process_that_dies_ends_the_training_within_a_minute(tmp_path, strategy):
     started = time.monotonic()

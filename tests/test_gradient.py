@@ -1,5 +1,7 @@
 """The trainer's gradient against an oracle that has no batches: for every rule, split, order, padding and length."""
 
+import math
+
 import hypothesis.strategies as st
 import pytest
 import torch
@@ -9,6 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCau
 from balanced_aggregation.aggregation import RULES
 from balanced_aggregation.config import Training
 from balanced_aggregation.training.batch import Batch, micro_batches, share_out, token_log_probs
+from balanced_aggregation.training.mismatch import engine_mismatch
 from balanced_aggregation.training.policy import Policy
 from balanced_aggregation.training.update import (
     accumulate_gradients,
@@ -17,6 +20,7 @@ from balanced_aggregation.training.update import (
     log_probs_by_response,
     zero_gradients,
 )
+from balanced_aggregation.training.world import World
 from oracle import oracle_log_probs, oracle_loss, oracle_weights
 
 VOCABULARY = 17
@@ -161,3 +165,41 @@ def test_log_probs_of_other_architectures(architecture, config):
     for budget in (1, 100):
         settings = Training(steps=1, temperature=0.7, micro_batch_tokens=budget, kl_coefficient=0.1)
         torch.testing.assert_close(torch.cat(log_probs_by_response(Policy(model), batch, settings)), expected)
+
+
+@pytest.mark.parametrize("off_policy", [False, True])
+def test_importance_cap_multiplies_each_tokens_term(make_model, off_policy):
+    """By hand, from single tokens: weight times min(pi / mu, cap) times the surrogate."""
+    model, behaviour = make_model(0, torch.float64), make_model(1, torch.float64)
+    p, r = [torch.tensor([3, 4]), torch.tensor([5])], [torch.tensor([5, 1]), torch.tensor([7, 8, 1])]
+    training = Training(steps=1, importance_cap=1.2, micro_batch_tokens=4)
+    with torch.no_grad():
+        by = behaviour if off_policy else model
+        old = [oracle_log_probs(by, *pair, 1.0) for pair in zip(p, r, strict=True)]
+    sampled = [old[0] - torch.tensor([0.1, 0.5]), old[1] + torch.tensor([0.3, 0.0, -2.0])]
+    factors = [torch.tensor([0.1, 0.5]).exp().clamp(max=1.2), torch.tensor([-0.3, 0.0, 2.0]).exp().clamp(max=1.2)]
+    weights, advantages = torch.tensor([0.3, 0.2]).double(), torch.tensor([1.0, -2.0]).double()
+    zero_gradients(model)
+    total = 0
+    for i in range(2):
+        ratio = (oracle_log_probs(model, p[i], r[i], 1.0) - old[i]).exp()
+        loss = -torch.minimum(ratio * advantages[i], ratio.clamp(0.8, 1.2) * advantages[i])
+        total = total + weights[i] * (factors[i] * loss).sum()
+    total.backward()
+    expected = gradient(model)
+    zero_gradients(model)
+    batch = Batch(p, r, torch.tensor([2, 3]), advantages, torch.tensor([0, 0]))
+    found = accumulate_gradients(
+        Policy(model), batch, weights, training, old if off_policy else None, sampled_log_probs=sampled
+    )
+    torch.testing.assert_close(gradient(model), expected, rtol=1e-6, atol=1e-12)
+    assert (found.tokens, found.capped_tokens) == (5, 2)
+
+
+def test_engine_mismatch_by_hand():
+    ours = [torch.tensor([-1.0, -2.0]), None, torch.tensor([-0.5])]
+    theirs = [torch.tensor([-1.0, -2.5]), torch.tensor([-9.0]), torch.tensor([-0.25])]
+    found = engine_mismatch(World(), ours, theirs)
+    k3 = (math.exp(0.5) - 1.5 + math.exp(-0.25) - 0.75) / 3
+    assert found == pytest.approx({"engine_mismatch": 0.5, "engine_mismatch_mean": 0.25, "engine_kl": k3})
+    assert set(engine_mismatch(World(), [None], [torch.tensor([-1.0])]).values()) == {0.0}

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from balanced_aggregation.surrogate import clipped_surrogate, is_clipped, kl_penalty
+from balanced_aggregation.surrogate import clipped_surrogate, importance_weight, is_clipped, kl_penalty
 
 CLIP = {"clip_low": 0.2, "clip_high": 0.3}
 
@@ -46,3 +46,11 @@ def test_kl_penalty():
     penalty.backward()
     assert p.grad.item() == pytest.approx(1 - 0.5)
     assert kl_penalty(q, q).item() == 0
+
+
+def test_importance_weight_is_cut_at_the_cap_and_passes_no_gradient():
+    trainer = torch.tensor([-1.0, -1.0, -1.0]).requires_grad_()
+    engine = torch.tensor([-1.0, -1.0 + math.log(2), -1.0 - math.log(4)])
+    weight = importance_weight(trainer, engine, 2.0)
+    torch.testing.assert_close(weight, torch.tensor([1.0, 0.5, 2.0]))
+    assert not weight.requires_grad

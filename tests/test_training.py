@@ -92,7 +92,7 @@ def weights(policy):
 
 
 def contents(folder):
-    """Every file that a training leaves, but for the times, and the index that gives each checkpoint an id of its own."""
+    """Every file that a training leaves, but for times, and the index that gives each checkpoint an id of its own."""
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in sorted(folder.rglob("*"))

@@ -44,6 +44,7 @@ class Policy(nn.Module):
             for module in self.modules():
                 if isinstance(module, FSDPModule):
                     module.set_gradient_divide_factor(1.0)  # the loss is a sum over the batch, not a mean over ranks
+                    module.set_force_sum_reduction_for_comms(True)  # gloo knows no other way
         else:
             self.to(self.device)
 

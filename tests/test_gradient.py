@@ -176,8 +176,9 @@ def test_importance_cap_multiplies_each_tokens_term(make_model, off_policy):
     with torch.no_grad():
         by = behaviour if off_policy else model
         old = [oracle_log_probs(by, *pair, 1.0) for pair in zip(p, r, strict=True)]
-    sampled = [old[0] - torch.tensor([0.1, 0.5]), old[1] + torch.tensor([0.3, 0.0, -2.0])]
-    factors = [torch.tensor([0.1, 0.5]).exp().clamp(max=1.2), torch.tensor([-0.3, 0.0, 2.0]).exp().clamp(max=1.2)]
+    differences = [torch.tensor([0.1, 0.5]).double(), torch.tensor([-0.3, 0.0, 2.0]).double()]
+    sampled = [a - d for a, d in zip(old, differences, strict=True)]
+    factors = [d.exp().clamp(max=1.2) for d in differences]
     weights, advantages = torch.tensor([0.3, 0.2]).double(), torch.tensor([1.0, -2.0]).double()
     zero_gradients(model)
     total = 0

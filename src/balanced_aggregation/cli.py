@@ -207,15 +207,17 @@ def main() -> None:
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     }.items():
         os.environ.setdefault(name, value)
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1  # processes of one training, each with its message
+    label = f"process {os.environ.get('RANK')}: error" if several else "error"
     try:
         app.cli(prog="balagg", description="Aggregation rules of GRPO, compared.")
     except (UserError, GoldError) as error:
-        sys.exit(f"error: {error}")
+        sys.exit(f"{label}: {error}")
     except InfrastructureError as error:
-        sys.exit(f"error: the machinery failed, no result was written: {error}")
+        sys.exit(f"{label}: the machinery failed, no result was written: {error}")
     except FileNotFoundError as error:
-        sys.exit(f"error: {error.filename or error}: no such file; an earlier stage makes it")
+        sys.exit(f"{label}: {error.filename or error}: no such file; an earlier stage makes it")
     except OSError as error:
-        sys.exit(f"error: {error}")
+        sys.exit(f"{label}: {error}")
     except KeyboardInterrupt:
         sys.exit(130)

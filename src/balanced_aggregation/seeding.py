@@ -1,6 +1,7 @@
 """Every random choice has a seed derived from the study's: no state to carry along, no order to depend on."""
 
 import hashlib
+import os
 import random
 from typing import Any
 
@@ -20,7 +21,9 @@ def derive_seed(seed: int, *purpose: str | int) -> int:
 def make_deterministic(threads: int) -> None:
     """Fix what the results depend on besides seeds: the thread count and the choice of algorithms."""
     torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(True)
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # matrix products on a GPU in one order
+    # On a GPU some operations know no fixed order: those say so, and run.
+    torch.use_deterministic_algorithms(True, warn_only=torch.cuda.is_available())
 
 
 def seed_generators(seed: int) -> None:

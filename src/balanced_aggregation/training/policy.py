@@ -61,7 +61,8 @@ class Policy(nn.Module):
     ) -> Float[Tensor, " tokens"]:
         """See `token_log_probs`."""
         prompts, responses = ([x.to(self.device) for x in side] for side in (prompts, responses))
-        return token_log_probs(self.model, prompts, responses, temperature)
+        log_probs = token_log_probs(self.model, prompts, responses, temperature)
+        return log_probs.clone() if self.is_sharded else log_probs  # its hooks on the output want no view
 
     def release(self) -> None:
         """To be called after forward passes without a backward pass: weights that these gathered get out of date."""

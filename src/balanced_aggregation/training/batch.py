@@ -8,6 +8,8 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from balanced_aggregation.training.log_probs import selected_log_probs
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -95,14 +97,13 @@ def token_log_probs(
 
     Sequences are padded on the right: attention is causal, so what stands behind a token cannot change it, and which
     positions count follows from lengths alone, whatever the padding token is. The vocabulary is only multiplied out
-    at positions that predict a token of a response.
+    at positions that predict a token of a response, and in chunks.
     """
     sequences = [torch.cat(pair) for pair in zip(prompts, responses, strict=True)]
     input_ids = torch.nn.utils.rnn.pad_sequence(sequences, batch_first=True)
     hidden = model.base_model(input_ids=input_ids, use_cache=False).last_hidden_state
     rows = torch.cat([torch.full((len(r),), i) for i, r in enumerate(responses)])
     columns = torch.cat([torch.arange(len(r)) + len(p) - 1 for p, r in zip(prompts, responses, strict=True)])
-    logits = model.get_output_embeddings()(hidden[rows, columns])
-    logits = logits if logits.dtype == torch.float64 else logits.float()
-    log_probs = torch.log_softmax(logits / temperature, dim=-1)
-    return log_probs.gather(1, torch.cat(list(responses))[:, None]).squeeze(1)
+    head = model.get_output_embeddings()
+    targets = torch.cat(list(responses))
+    return selected_log_probs(hidden[rows, columns], head.weight, head.bias, targets, temperature)

@@ -61,8 +61,7 @@ class Policy(nn.Module):
     ) -> Float[Tensor, " tokens"]:
         """See `token_log_probs`."""
         prompts, responses = ([x.to(self.device) for x in side] for side in (prompts, responses))
-        log_probs = token_log_probs(self.model, prompts, responses, temperature)
-        return log_probs.clone() if self.is_sharded else log_probs  # its hooks on the output want no view
+        return token_log_probs(self.model, prompts, responses, temperature)
 
     def release(self) -> None:
         """To be called after forward passes without a backward pass: weights that these gathered get out of date."""

@@ -7,7 +7,8 @@ import yaml
 
 from balanced_aggregation.errors import UserError
 from balanced_aggregation.rule_loading import bind_rule, load_rule, rule_file
-from balanced_aggregation.study_file import json_schema, load_study, parse_study
+from balanced_aggregation.study_file import load_study, parse_study
+from balanced_aggregation.study_schema import json_schema
 
 ROOT = Path(__file__).parent.parent
 DEFAULT = yaml.safe_load((ROOT / "config.yaml").read_text())

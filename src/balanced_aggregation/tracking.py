@@ -35,18 +35,18 @@ def start_tracking(study: Study, layout: Layout) -> None:
 def _create_parent(study: Study, layout: Layout) -> dict[str, Any]:
     uri = study.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db"
     client = _client(uri, create=True)
-    experiment = client.get_experiment_by_name(study.study)
+    experiment = client.get_experiment_by_name(study.full_name)
     if experiment is None:
         local = uri.startswith("sqlite:")
         artifacts = (layout.root / "mlflow").resolve().as_uri() if local else None
-        experiment_id = client.create_experiment(study.study, artifact_location=artifacts)
+        experiment_id = client.create_experiment(study.full_name, artifact_location=artifacts)
     else:
         experiment_id = experiment.experiment_id
     found = client.search_runs([experiment_id], "tags.`balagg.role` = 'study'", max_results=1)
     if found:
         parent = found[0].info.run_id
     else:
-        parent = client.create_run(experiment_id, tags={"balagg.role": "study"}, run_name=study.study).info.run_id
+        parent = client.create_run(experiment_id, tags={"balagg.role": "study"}, run_name=study.full_name).info.run_id
     client.set_tag(parent, "mlflow.note.content", study.description)
     client.update_run(parent, status="RUNNING")
     return {"uri": uri, "experiment_id": experiment_id, "run_id": parent}

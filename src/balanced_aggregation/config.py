@@ -343,7 +343,7 @@ class VllmRollout(Section):
 class Compute(Section):
     """Processes that one training runs on. No result depends on their number, but for rounding."""
 
-    nodes: PositiveInt = 1
+    nodes: PositiveInt = Field(default=1, description="More than one are those of a Slurm allocation.")
     gpus_per_node: NonNegativeInt = Field(default=0, description="One process for each; 0 trains on the CPU.")
     cpu_processes: PositiveInt = Field(default=1, description="Processes of a node without GPUs.")
     strategy: Literal["ddp", "fsdp"] = Field(

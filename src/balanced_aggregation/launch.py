@@ -27,9 +27,9 @@ def launch_prefix(compute: Compute) -> str:
     if compute.nodes == 1:
         return f"torchrun --standalone --nproc-per-node {compute.processes_per_node} --no-python "
     srun = (
-        f"srun --nodes {compute.nodes} --ntasks {compute.nodes} --ntasks-per-node 1"
-        # Of a step that Snakemake may hold already, all processors of a node, and an end to all when one fails.
-        " --overlap --cpu-bind none --kill-on-bad-exit 1"
+        f"srun --nodes={compute.nodes} --ntasks={compute.nodes} --ntasks-per-node=1"
+        # Beside the step that Snakemake may run in, on all processors of a node; when one node fails, all end.
+        " --overlap --cpu-bind=none --kill-on-bad-exit=1"
     )
     host = '$(scontrol show hostnames "$SLURM_STEP_NODELIST" | head -n 1)'
     port = f"$(({_FIRST_PORT} + (SLURM_JOB_ID + 97 * SLURM_STEP_ID) % {_PORTS}))"

@@ -25,6 +25,7 @@ TRAIN = "train"
 """What the training set is called among the datasets."""
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
+VariantName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
@@ -433,7 +434,7 @@ class Study(Section):
     compute: Compute = Compute()
     evaluation: Evaluation = Evaluation()
     tracking: Tracking = Tracking()
-    variant: Name | None = Field(
+    variant: VariantName | None = Field(
         default=None,
         description="Which of the study's settings this is; then results are written to results/<study>/<variant>/. "
         "A file with `variants` leaves it out.",

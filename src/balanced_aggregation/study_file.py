@@ -6,7 +6,15 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from balanced_aggregation.config import ArithmeticData, Name, PretrainedModel, Section, SourceData, Study, TinyModel
+from balanced_aggregation.config import (
+    ArithmeticData,
+    PretrainedModel,
+    Section,
+    SourceData,
+    Study,
+    TinyModel,
+    VariantName,
+)
 from balanced_aggregation.errors import UserError
 
 VARIANTS = "variants"
@@ -108,7 +116,7 @@ def _check_variants(variants: Any, common: dict[str, Any], origin: str) -> None:
         raise UserError(f"{origin}: variant = {_short(common['variant'])}: a file with {VARIANTS} does not give it")
     for name, changes in variants.items():
         try:
-            TypeAdapter(Name).validate_python(name, strict=True)
+            TypeAdapter(VariantName).validate_python(name, strict=True)
         except ValidationError as error:
             what = error.errors()[0]["msg"]
             raise UserError(f"{origin}: {VARIANTS}: name {_short(name)}: {what[0].lower() + what[1:]}") from error

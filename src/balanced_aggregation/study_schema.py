@@ -3,7 +3,9 @@
 import json
 from typing import Any
 
-from balanced_aggregation.config import Study
+from pydantic import TypeAdapter
+
+from balanced_aggregation.config import Study, VariantName
 from balanced_aggregation.study_file import VARIANTS
 
 _PARTIAL = "Partial"
@@ -17,17 +19,18 @@ def json_schema() -> str:
     definitions = Study.model_json_schema(ref_template="#/$defs/{model}")
     study = {key: value for key, value in definitions.items() if key != "$defs"}
     full = definitions["$defs"] | {"Study": study}
+    rule = full["RuleChoice"] | {"required": ["rule"]}
+    full["RuleChoice"] = {"anyOf": [{"type": "string", "description": "Stands for {rule: name}."}, rule]}
     # A part that is given in the common settings and in a variant may be incomplete in both.
     partial = {f"{_PARTIAL}{name}": _partial(definition) for name, definition in full.items()}
     changes = partial[f"{_PARTIAL}Study"]
     changes["properties"] = {k: v for k, v in changes["properties"].items() if k not in ("study", "variant")}
-    name_pattern = study["properties"]["study"]["pattern"]
     variants = {
         "type": "object",
         "description": "Several settings of one study: what each changes of the rest of the file, by name. "
         "Mappings are merged, lists replaced. Results are written to results/<study>/<variant>/.",
         "minProperties": 1,
-        "propertyNames": {"pattern": name_pattern},
+        "propertyNames": TypeAdapter(VariantName).json_schema(),
         "additionalProperties": {"$ref": f"#/$defs/{_PARTIAL}Study"},
     }
     with_variants = changes | {

@@ -1,6 +1,7 @@
 """What the Snakefile needs of a study: kept here, so that rule files hold no logic."""
 
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -117,7 +118,7 @@ class Plan(Paths):
         # `balagg` is found beside Python, also where the environment has not been activated.
         os.environ["PATH"] += os.pathsep + str(Path(sys.executable).parent)
         self.studies = {study.full_name: StudyPlan(study) for study in studies}
-        self.study_names = list(self.studies)
+        self.study_pattern = "|".join(map(re.escape, self.studies))
         self.rules = _distinct(rule.name for study in studies for rule in study.rules)
         self.benchmark_names = _distinct(benchmark.name for study in studies for benchmark in study.data.benchmarks)
         self.datasets = [TRAIN, *self.benchmark_names]
@@ -187,8 +188,8 @@ class Plan(Paths):
         for study in self.studies.values():
             study.write()
 
-    def _of_all_studies(self, patterns: Sequence[Path]) -> list[str]:
-        return [str(path).format(study=name) for name in self.studies for path in patterns]
+    def _of_all_studies(self, patterns: Sequence[Path]) -> list[Path]:
+        return [Path(str(path).format(study=name)) for name in self.studies for path in patterns]
 
 
 def _distinct(names: Any) -> list[str]:

@@ -4,7 +4,7 @@ plan = Plan(config, workflow.configfiles)
 
 
 wildcard_constraints:
-    study="|".join(plan.study_names),
+    study=plan.study_pattern,
     aggregation="|".join(plan.rules),
     benchmark="|".join(plan.benchmark_names),
     checkpoint=plan.checkpoint_pattern,

@@ -7,7 +7,7 @@ import yaml
 
 from balanced_aggregation.errors import UserError
 from balanced_aggregation.rule_loading import bind_rule, load_rule, rule_file
-from balanced_aggregation.study_file import load_study, parse_study
+from balanced_aggregation.study_file import load_studies, load_study, parse_study
 from balanced_aggregation.study_schema import json_schema
 
 ROOT = Path(__file__).parent.parent
@@ -30,9 +30,9 @@ def changed(path, value):
 @pytest.mark.parametrize("file", ["config.yaml", *(p.relative_to(ROOT) for p in ROOT.glob("studies/*.yaml"))], ids=str)
 def test_every_study_in_the_repository_is_valid(file, monkeypatch):
     monkeypatch.chdir(ROOT)
-    study = load_study(file)
-    assert {rule.name for rule in study.rules} >= {"token", "sequence", "balanced"}
-    assert study.evaluated_steps[-1] == study.training.steps
+    for study in load_studies(file):
+        assert {rule.name for rule in study.rules} >= {"token", "sequence", "balanced"}
+        assert study.evaluated_steps[-1] == study.training.steps
 
 
 def test_the_schema_is_the_one_in_the_repository():

@@ -74,19 +74,15 @@ def test_a_study_without_variants_is_as_it_was():
 
 def test_each_kind_of_rollout_replaces_the_other():
     rollout = {"engine": "vllm", "tensor_parallel": 1, "memory_share": 0.5}
-    small, other = parse_studies(
-        values(
-            rollout=rollout, variants={"a": {"rollout": {"sleep": False}}, "b": {"rollout": {"engine": "transformers"}}}
-        ),
-        "x",
-    )
+    variants = {"a": {"rollout": {"sleep": False}}, "b": {"rollout": {"engine": "transformers"}}}
+    small, other = parse_studies(values(rollout=rollout, variants=variants), "x")
     assert (small.rollout.memory_share, small.rollout.sleep, other.rollout.engine) == (0.5, False, "transformers")
 
 
 @pytest.mark.parametrize(
     ("changes", "messages"),
     [
-        ({"variants": {}}, ["x: variants = {}: must be a mapping of one name or more"]),
+        ({"variants": {}}, ["x: variants = {}: must be a mapping of at least one name"]),
         ({"variants": ["a"]}, ["x: variants = ['a']: must be a mapping"]),
         ({"variants": {"a/b": {}}}, ["x: variants: name 'a/b': string should match pattern"]),
         ({"variants": {1: {}}}, ["x: variants: name 1: input should be a valid string"]),
@@ -97,10 +93,7 @@ def test_each_kind_of_rollout_replaces_the_other():
             {"variants": {"a": {"training": {"stepz": 3}}, "b": {}}},
             ["x: variant a: training.stepz = 3: unknown key; allowed: steps, prompts_per_step,"],
         ),
-        (
-            {"variants": {"a": {"training": {"steps": 0}}}},
-            ["x: variant a: training.steps = 0: input should be greater"],
-        ),
+        ({"variants": {"a": {"training": {"steps": 0}}}}, ["x: variant a: training.steps = 0: input should"]),
         ({"variants": {"a": {}, "b": {"model": {"kind": "pretrained"}}}}, ["x: variant b: model.path: missing"]),
         # A mistake of the common part is told once.
         ({"seeds": [], "variants": {"a": {}, "b": {}}}, ["x: seeds = []: list should have at least 1 item"]),
@@ -159,8 +152,10 @@ def test_the_workflow_asks_each_variant_for_what_is_its_own(tmp_path, monkeypatc
         plan.of("response_settings", "benchmark")(real)
     with pytest.raises(UserError, match="has no aggregation 'token'"):
         plan.of("training_settings", "aggregation")(real)
-    assert plan.all_tracked == ["results/s/small/tracked.json", "results/s/real.1/tracked.json"]
-    assert plan.all_contamination == [f"results/s/real.1/data/contamination.{end}" for end in ("parquet", "json", "md")]
+    assert plan.all_tracked == [Path("results/s/small/tracked.json"), Path("results/s/real.1/tracked.json")]
+    assert plan.all_contamination == [
+        Path(f"results/s/real.1/data/contamination.{end}") for end in ("parquet", "json", "md")
+    ]
 
 
 def test_the_schema_takes_variants_and_the_parts_of_them():

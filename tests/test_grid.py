@@ -1,5 +1,6 @@
 """Several settings in one DAG, and DAGs as large as the paper's."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -66,11 +67,17 @@ def test_the_papers_grid_is_planned_without_gpu_network_or_results(tmp_path, mon
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     study = yaml.safe_load((ROOT / "studies" / "paper.yaml").read_text())
-    planned = jobs(succeed(tmp_path / "paper", "--dry-run", "--quiet", "rules", study=study))
+    output = succeed(tmp_path / "paper", "--dry-run", study=study)
+    planned = jobs(output)
     checkpoints = 4 * (1 + 3 * 3 * 10)
     assert (planned["train"], planned["generate"], planned["score"]) == (36, 6 * checkpoints, 6 * checkpoints)
     assert (planned["source_model"], planned["contamination"], planned["tabulate"]) == (4, 4, 4)
     assert not (tmp_path / "paper" / "results").exists()
+    train = "balagg train results/paper/{}/study.yaml --rule token --seed 0 2>&1 | tee"
+    one_node = "torchrun --standalone --nproc-per-node 8 --no-python " + train.format("qwen3-1.7b-polaris")
+    assert f"Shell command: {one_node}" in output
+    two_nodes = re.escape('"$@"\' torchrun ' + train.format("qwen2.5-math-7b-polaris"))
+    assert re.search("Shell command: srun --nodes=2 .* bash -c 'exec torchrun .*" + two_nodes, output)
 
 
 @pytest.mark.slow

@@ -20,8 +20,8 @@ include: "workflow/rules/report.smk"
 rule all:
     default_target: True
     input:
-        plan.table_files,
-        plan.figure_files,
-        plan.contamination_files,
-        plan.tracked,
+        plan.all_tables,
+        plan.all_figures,
+        plan.all_contamination,
+        plan.all_tracked,
     localrule: True

@@ -7,7 +7,8 @@ import yaml
 
 from balanced_aggregation.errors import UserError
 from balanced_aggregation.rule_loading import bind_rule, load_rule, rule_file
-from balanced_aggregation.study_file import json_schema, load_study, parse_study
+from balanced_aggregation.study_file import load_studies, load_study, parse_study
+from balanced_aggregation.study_schema import json_schema
 
 ROOT = Path(__file__).parent.parent
 DEFAULT = yaml.safe_load((ROOT / "config.yaml").read_text())
@@ -29,15 +30,16 @@ def changed(path, value):
 @pytest.mark.parametrize("file", ["config.yaml", *(p.relative_to(ROOT) for p in ROOT.glob("studies/*.yaml"))], ids=str)
 def test_every_study_in_the_repository_is_valid(file, monkeypatch):
     monkeypatch.chdir(ROOT)
-    study = load_study(file)
-    assert {rule.name for rule in study.rules} >= {"token", "sequence", "balanced"}
-    assert study.evaluated_steps[-1] == study.training.steps
+    for study in load_studies(file):
+        assert {rule.name for rule in study.rules} >= {"token", "sequence", "balanced"}
+        assert study.evaluated_steps[-1] == study.training.steps
 
 
 def test_the_schema_is_the_one_in_the_repository():
     stored = (ROOT / "workflow" / "schemas" / "study.schema.json").read_text()
     assert stored == json_schema(), "run: balagg schema workflow/schemas/study.schema.json"
-    assert json.loads(stored)["additionalProperties"] is False
+    for part in ("Study", "StudyWithVariants", "PartialTraining"):
+        assert json.loads(stored)["$defs"][part]["additionalProperties"] is False
 
 
 @pytest.mark.parametrize(

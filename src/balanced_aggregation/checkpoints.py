@@ -37,10 +37,14 @@ class Checkpoint:
         if name == BASE:
             return cls(BASE)
         found = re.fullmatch(PATTERN, name)
-        checkpoint = cls(found["rule"], int(found["seed"]), int(found["step"])) if found else None
-        if checkpoint not in checkpoints(study):
+        checkpoint = cls(found["rule"], int(found["seed"]), int(found["step"])) if found else cls("")
+        if (
+            checkpoint.rule not in [rule.name for rule in study.rules]
+            or checkpoint.seed not in study.seeds
+            or checkpoint.step not in study.evaluated_steps
+        ):
             raise UserError(
-                f"--checkpoint {name}: study {study.study!r} has none of this name; allowed: {BASE}, or "
+                f"--checkpoint {name}: study {study.full_name!r} has none of this name; allowed: {BASE}, or "
                 f"<rule>/seed<seed>/step<step> with rules {', '.join(r.name for r in study.rules)}, "
                 f"seeds {study.seeds}, steps {study.evaluated_steps}"
             )

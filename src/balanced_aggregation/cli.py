@@ -15,7 +15,7 @@ from balanced_aggregation.config import Study
 from balanced_aggregation.errors import GoldError, InfrastructureError, UserError
 from balanced_aggregation.files import write_text
 from balanced_aggregation.layout import Layout
-from balanced_aggregation.study_file import json_schema, load_study
+from balanced_aggregation.study_file import load_studies, load_study
 
 StudyFile = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="STUDY", help="The study's YAML file.")]
 Rule = Annotated[str, tyro.conf.arg(help="Name of an aggregation rule of the study.")]
@@ -30,16 +30,19 @@ app = tyro.extras.SubcommandApp()
 @app.command
 def validate(study: StudyFile) -> None:
     """Check a study file and say what it will run."""
-    loaded = load_study(study)
-    runs = len(loaded.rules) * len(loaded.seeds)
-    names = ", ".join(rule.name for rule in loaded.rules)
-    print(f"{study}: {len(loaded.rules)} rules ({names}) x {len(loaded.seeds)} seeds = {runs} trainings", end="")
-    print(f" of {loaded.training.steps} steps, evaluated at {loaded.evaluated_steps}")
+    for loaded in load_studies(study):
+        runs = len(loaded.rules) * len(loaded.seeds)
+        names = ", ".join(rule.name for rule in loaded.rules)
+        variant = f", variant {loaded.variant}" if loaded.variant else ""
+        print(f"{study}{variant}: {len(loaded.rules)} rules ({names}) x {len(loaded.seeds)} seeds", end="")
+        print(f" = {runs} trainings of {loaded.training.steps} steps, evaluated at {loaded.evaluated_steps}")
 
 
 @app.command
 def schema(output: tyro.conf.Positional[Path]) -> None:
     """Write the JSON schema of study files."""
+    from balanced_aggregation.study_schema import json_schema
+
     write_text(output, json_schema())
 
 
@@ -189,7 +192,7 @@ def _open_evaluation(study: Path, checkpoint: str, benchmark: str) -> tuple[Stud
     loaded, layout = _open(study)
     names = [b.name for b in loaded.data.benchmarks]
     if benchmark not in names:
-        raise UserError(f"--benchmark {benchmark}: not in study {loaded.study!r}; allowed: {', '.join(names)}")
+        raise UserError(f"--benchmark {benchmark}: not in study {loaded.full_name!r}; allowed: {', '.join(names)}")
     return loaded, layout, Checkpoint.parse(loaded, checkpoint), benchmark
 
 

@@ -18,10 +18,14 @@ from pydantic import (
 
 from balanced_aggregation.errors import UserError
 
+RESULTS = Path("results")
+"""Under it every study has a folder of its own."""
+
 TRAIN = "train"
 """What the training set is called among the datasets."""
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
+VariantName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
@@ -97,6 +101,9 @@ class PretrainedModel(Section):
     )
     thinking: bool | None = Field(
         default=None, description="Qwen3's thinking mode; null leaves it to the chat template, which thinks."
+    )
+    max_positions: PositiveInt | None = Field(
+        default=None, description="Longest sequence that the model is declared to read; null keeps its own."
     )
 
     @model_validator(mode="after")
@@ -337,7 +344,7 @@ class VllmRollout(Section):
 class Compute(Section):
     """Processes that one training runs on. No result depends on their number, but for rounding."""
 
-    nodes: PositiveInt = 1
+    nodes: PositiveInt = Field(default=1, description="More than one are those of a Slurm allocation.")
     gpus_per_node: NonNegativeInt = Field(default=0, description="One process for each; 0 trains on the CPU.")
     cpu_processes: PositiveInt = Field(default=1, description="Processes of a node without GPUs.")
     strategy: Literal["ddp", "fsdp"] = Field(
@@ -427,6 +434,11 @@ class Study(Section):
     compute: Compute = Compute()
     evaluation: Evaluation = Evaluation()
     tracking: Tracking = Tracking()
+    variant: VariantName | None = Field(
+        default=None,
+        description="Which of the study's settings this is; then results are written to results/<study>/<variant>/. "
+        "A file with `variants` leaves it out.",
+    )
 
     @field_validator("rules")
     @classmethod
@@ -481,9 +493,14 @@ class Study(Section):
         return {TRAIN: self.data.train} | {benchmark.name: benchmark for benchmark in self.data.benchmarks}
 
     @property
+    def full_name(self) -> str:
+        """What results and messages call it: the study's name, and the variant's if it is one."""
+        return f"{self.study}/{self.variant}" if self.variant else self.study
+
+    @property
     def folder(self) -> Path:
         """Where its results are."""
-        return Path("results") / self.study
+        return RESULTS / self.full_name
 
     def decoding(self, benchmark: str) -> DecodingOf:
         """How the named benchmark is answered: by its own values, else the study's, else what is customary."""
@@ -507,7 +524,9 @@ class Study(Section):
         for rule in self.rules:
             if rule.name == name:
                 return rule
-        raise UserError(f"--rule {name}: not in study {self.study!r}; allowed: {', '.join(r.name for r in self.rules)}")
+        raise UserError(
+            f"--rule {name}: not in study {self.full_name!r}; allowed: {', '.join(r.name for r in self.rules)}"
+        )
 
 
 BASE = "base"

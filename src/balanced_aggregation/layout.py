@@ -5,13 +5,12 @@ from pathlib import Path
 from balanced_aggregation.config import TRAIN, Study
 
 
-class Layout:
-    """Paths of one study, relative to the working directory."""
+class Paths:
+    """Paths in the folder of one study, relative to the working directory."""
 
-    def __init__(self, study: Study):
-        """Args: the study."""
-        self.study = study
-        self.root = study.folder
+    def __init__(self, root: Path):
+        """Args: the folder of the study, or a pattern for the folders of several."""
+        self.root = root
         self.study_file = self.root / "study.yaml"
         self.source_model = self.root / "model" / "source"
         self.warm_model = self.root / "model" / "warm"
@@ -27,11 +26,6 @@ class Layout:
         self.disagreements = self.root / "disagreements.parquet"
         self.tables = self.root / "tables"
         self.figures = self.root / "figures"
-
-    @property
-    def initial_model(self) -> Path:
-        """The model that every rule and seed starts from."""
-        return self.warm_model if self.study.warm_start else self.source_model
 
     def statements(self, name: str) -> Path:
         """A dataset as it is, before the study's model is asked: a benchmark's, or the training set's under `TRAIN`."""
@@ -64,3 +58,25 @@ class Layout:
     def lighteval(self, checkpoint: str, benchmark: str) -> Path:
         """The same responses as lighteval scores them."""
         return self.root / "lighteval" / checkpoint / f"{benchmark}.parquet"
+
+    def log(self, stage: str) -> Path:
+        """Log of a stage; wildcards may be in its name."""
+        return self.root / "logs" / f"{stage}.log"
+
+    def resources(self, stage: str) -> Path:
+        """Time and memory that a stage took, as Snakemake measures it."""
+        return self.root / "benchmarks" / f"{stage}.jsonl"
+
+
+class Layout(Paths):
+    """Paths of one study, and what depends on what is in it."""
+
+    def __init__(self, study: Study):
+        """Args: the study."""
+        super().__init__(study.folder)
+        self.study = study
+
+    @property
+    def initial_model(self) -> Path:
+        """The model that every rule and seed starts from."""
+        return self.warm_model if self.study.warm_start else self.source_model

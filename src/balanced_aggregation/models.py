@@ -85,6 +85,8 @@ def load_pretrained(config: PretrainedModel) -> tuple[PreTrainedModel, PreTraine
     if config.gguf_file:  # its weights have been expanded to float32: the model is no longer a quantised one
         del model.config.quantization_config
         model.hf_quantizer = None
+    if config.max_positions:
+        model.config.max_position_embeddings = config.max_positions
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return model, tokenizer

@@ -26,7 +26,9 @@ _NOT_TRAINING = (
     "commands/generate.py",
     "commands/score.py",
     "evaluation",
+    "launch.py",
     "reporting",
+    "study_schema.py",
     "tracking.py",
     "workflow.py",
 )

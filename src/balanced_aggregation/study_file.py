@@ -1,35 +1,98 @@
 """Reading a study file, and saying what is wrong with it in one line for each mistake."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from balanced_aggregation.config import ArithmeticData, PretrainedModel, Section, SourceData, Study, TinyModel
+from balanced_aggregation.config import (
+    ArithmeticData,
+    PretrainedModel,
+    Section,
+    SourceData,
+    Study,
+    TinyModel,
+    VariantName,
+)
 from balanced_aggregation.errors import UserError
+
+VARIANTS = "variants"
+"""Key of a study file that holds several settings: ``{name: what differs from the rest of the file}``."""
+
+_NOT_OF_A_VARIANT = ("study", "variant", VARIANTS)
+_TAG_KEYS = ("kind", "engine")
 
 
 def parse_study(values: dict[str, Any], origin: str) -> Study:
-    """Validate a study that has been read from ``origin``.
+    """Validate one study, without variants, that has been read from ``origin``.
 
     Raises:
         UserError: one line for each wrong value, naming its key, the value and what is allowed.
     """
-    try:
-        return Study.model_validate(values)
-    except ValidationError as error:
-        lines = [f"{origin}: {_explain(detail, values)}" for detail in error.errors()]
-        raise UserError("\n".join(lines)) from error
+    study, mistakes = _validate(values)
+    if study is None:
+        raise UserError("\n".join(f"{origin}: {mistake}" for mistake in mistakes))
+    return study
+
+
+def parse_studies(values: dict[str, Any], origin: str) -> list[Study]:
+    """Validate the variants of a study that has been read from ``origin``; one study if it has no variants.
+
+    Each variant is merged over the rest of the file: mappings key by key, anything else, lists too, as a whole. A
+    mapping of another ``kind`` or ``engine`` replaces the one it would be merged with.
+
+    Raises:
+        UserError: one line for each wrong value, naming the variant, the key, the value and what is allowed.
+    """
+    if VARIANTS not in values:
+        return [parse_study(values, origin)]
+    common = {key: value for key, value in values.items() if key != VARIANTS}
+    variants = values[VARIANTS]
+    _check_variants(variants, common, origin)
+    studies, mistakes = [], {}
+    for name, changes in variants.items():
+        study, mistakes[name] = _validate(_merge(common, changes) | {"variant": name})
+        studies += [study] if study else []
+    lines = [f"{origin}: {mistake}" for mistake in _of_all(list(mistakes.values()))]
+    lines += [
+        f"{origin}: variant {name}: {mistake}"
+        for name, own in mistakes.items()
+        for mistake in own
+        if f"{origin}: {mistake}" not in lines
+    ]
+    if lines:
+        raise UserError("\n".join(lines))
+    lighteval = {study.variant: study.evaluation.lighteval for study in studies}
+    if len(set(lighteval.values())) > 1:
+        found = ", ".join(f"{value} in {name}" for name, value in lighteval.items())
+        raise UserError(f"{origin}: evaluation.lighteval: must be the same in all variants; it is {found}")
+    return studies
 
 
 def load_study(path: Path) -> Study:
-    """Read and validate a study file.
+    """Read and validate the file of one study.
+
+    Raises:
+        UserError: the file is missing, is not YAML, holds a wrong value, or has variants.
+    """
+    values = _read(path)
+    if VARIANTS in values:
+        folders = ", ".join(str(study.folder / "study.yaml") for study in parse_studies(values, str(path)))
+        raise UserError(f"study file {path}: has variants; give the file of one, which `snakemake` writes: {folders}")
+    return parse_study(values, str(path))
+
+
+def load_studies(path: Path) -> list[Study]:
+    """Read and validate a study file: its variants in their order, or the one study that it holds.
 
     Raises:
         UserError: the file is missing, is not YAML, or holds a wrong value.
     """
+    return parse_studies(_read(path), str(path))
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
         values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
@@ -40,12 +103,50 @@ def load_study(path: Path) -> Study:
         raise UserError(f"study file {path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(values, dict):
         raise UserError(f"study file {path}: must be a mapping with the key 'study', got {type(values).__name__}")
-    return parse_study(values, str(path))
+    return values
 
 
-def json_schema() -> str:
-    """The JSON schema of a study file, for editors and for other tools."""
-    return json.dumps(Study.model_json_schema(), indent=2) + "\n"
+def _check_variants(variants: Any, common: dict[str, Any], origin: str) -> None:
+    """Refuse what is no mapping of names to parts of a study."""
+    if not isinstance(variants, dict) or not variants:
+        raise UserError(
+            f"{origin}: {VARIANTS} = {_short(variants)}: must be a mapping of at least one name to settings"
+        )
+    if "variant" in common:
+        raise UserError(f"{origin}: variant = {_short(common['variant'])}: a file with {VARIANTS} does not give it")
+    for name, changes in variants.items():
+        try:
+            TypeAdapter(VariantName).validate_python(name, strict=True)
+        except ValidationError as error:
+            what = error.errors()[0]["msg"]
+            raise UserError(f"{origin}: {VARIANTS}: name {_short(name)}: {what[0].lower() + what[1:]}") from error
+        if not isinstance(changes, dict):
+            raise UserError(f"{origin}: variant {name} = {_short(changes)}: must be a mapping of settings")
+        for key in _NOT_OF_A_VARIANT:
+            if key in changes:
+                raise UserError(f"{origin}: variant {name}: {key} = {_short(changes[key])}: no variant has this key")
+
+
+def _merge(common: Any, changes: Any) -> Any:
+    """``changes`` over ``common``; neither of them is changed."""
+    if not isinstance(common, dict) or not isinstance(changes, dict):
+        return changes
+    if any(key in common and key in changes and common[key] != changes[key] for key in _TAG_KEYS):
+        return changes
+    return {**common, **{key: _merge(common.get(key), value) for key, value in changes.items()}}
+
+
+def _of_all(mistakes: list[list[str]]) -> list[str]:
+    """Mistakes that several variants have because the common part has them."""
+    return [mistake for mistake in mistakes[0] if len(mistakes) > 1 and all(mistake in own for own in mistakes)]
+
+
+def _validate(values: dict[str, Any]) -> tuple[Study | None, list[str]]:
+    """The study, or None and its mistakes."""
+    try:
+        return Study.model_validate(values), []
+    except ValidationError as error:
+        return None, [_explain(detail, values) for detail in error.errors()]
 
 
 def _explain(detail: Any, values: Any) -> str:
@@ -91,7 +192,8 @@ def _allowed_keys(location: list[str | int], values: Any) -> list[str]:
             c for c in candidates if "kind" in c.model_fields and kind in _flatten(c.model_fields["kind"].annotation)
         ]
         section = (fitting or candidates)[0]
-    return list(section.model_fields)
+    keys = list(section.model_fields)
+    return [VARIANTS if key == "variant" else key for key in keys] if section is Study else keys
 
 
 def _flatten(annotation: Any) -> list[Any]:

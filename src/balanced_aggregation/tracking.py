@@ -1,6 +1,7 @@
 """MLflow as a mirror of the files under results/. It can fail at any time; then a warning is all that happens."""
 
 import contextlib
+import fcntl
 import os
 import sys
 import time
@@ -28,25 +29,26 @@ def start_tracking(study: Study, layout: Layout) -> None:
     place: dict[str, Any] | None = None
     with _warn_only("MLflow cannot be used, the study goes on without it"):
         if study.tracking.enabled:
-            place = _create_parent(study, layout)
+            uri = study.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db"
+            with _first_use(uri):
+                place = _create_parent(study, layout, uri)
     write_json(layout.tracking, place)
 
 
-def _create_parent(study: Study, layout: Layout) -> dict[str, Any]:
-    uri = study.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db"
+def _create_parent(study: Study, layout: Layout, uri: str) -> dict[str, Any]:
     client = _client(uri, create=True)
-    experiment = client.get_experiment_by_name(study.study)
+    experiment = client.get_experiment_by_name(study.full_name)
     if experiment is None:
         local = uri.startswith("sqlite:")
         artifacts = (layout.root / "mlflow").resolve().as_uri() if local else None
-        experiment_id = client.create_experiment(study.study, artifact_location=artifacts)
+        experiment_id = client.create_experiment(study.full_name, artifact_location=artifacts)
     else:
         experiment_id = experiment.experiment_id
     found = client.search_runs([experiment_id], "tags.`balagg.role` = 'study'", max_results=1)
     if found:
         parent = found[0].info.run_id
     else:
-        parent = client.create_run(experiment_id, tags={"balagg.role": "study"}, run_name=study.study).info.run_id
+        parent = client.create_run(experiment_id, tags={"balagg.role": "study"}, run_name=study.full_name).info.run_id
     client.set_tag(parent, "mlflow.note.content", study.description)
     client.update_run(parent, status="RUNNING")
     return {"uri": uri, "experiment_id": experiment_id, "run_id": parent}
@@ -188,6 +190,18 @@ def _find_run(client: Any, place: dict[str, Any], key: str) -> str | None:
     query = f"tags.`balagg.key` = '{key}' and tags.`mlflow.parentRunId` = '{place['run_id']}'"
     found = client.search_runs([place["experiment_id"]], query, max_results=1)
     return found[0].info.run_id if found else None
+
+
+@contextlib.contextmanager
+def _first_use(uri: str) -> Iterator[None]:
+    """One process at a time: several that create the same SQLite database at once leave it half-made."""
+    database = uri.removeprefix("sqlite:///")
+    if database == uri:
+        yield
+        return
+    with Path(f"{database}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _client(uri: str, create: bool = False) -> Any:

@@ -1,18 +1,20 @@
 """What the Snakefile needs of a study: kept here, so that rule files hold no logic."""
 
 import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from balanced_aggregation.checkpoints import Checkpoint, checkpoints
-from balanced_aggregation.config import BASE, TRAIN
+from balanced_aggregation.checkpoints import checkpoints
+from balanced_aggregation.config import BASE, RESULTS, TRAIN, Study
 from balanced_aggregation.errors import UserError
 from balanced_aggregation.files import json_digest, write_text
-from balanced_aggregation.layout import Layout
+from balanced_aggregation.launch import launch_prefix, launch_threads
+from balanced_aggregation.layout import Layout, Paths
 from balanced_aggregation.provenance import (
     LIGHTEVAL_PYTHON,
     LIGHTEVAL_SCRIPT,
@@ -31,14 +33,75 @@ from balanced_aggregation.provenance import (
 )
 from balanced_aggregation.reporting import figures, tables
 from balanced_aggregation.rule_loading import rule_file
-from balanced_aggregation.study_file import parse_study
+from balanced_aggregation.study_file import parse_studies
 
 
-class Plan(Layout):
-    """A study as the workflow sees it: paths with wildcards, inputs of rules, and digests of settings.
+class StudyPlan(Layout):
+    """One study of the workflow: inputs and params of its jobs, all worked out once, so that a job is a look-up.
 
     A digest among a rule's params makes Snakemake run the rule again when those settings change, and only then.
     """
+
+    def __init__(self, study: Study):
+        """Args: the study."""
+        super().__init__(study)
+        self.threads, self.verifiers = study.threads, study.verifiers
+        self.launcher = launch_prefix(study.compute)
+        self.training_threads = launch_threads(study.compute, study.threads)
+        benchmarks = [benchmark.name for benchmark in study.data.benchmarks]
+        rules = [rule.name for rule in study.rules]
+
+        self.model_settings = json_digest(model_settings(study))
+        self.initial_model_settings = json_digest(initial_model_settings(study))
+        self.contamination_settings = json_digest(contamination_settings(study))
+        self.tracking_settings = json_digest(study.tracking.model_dump(mode="json"))
+        self.metric_settings = json_digest([study.decoding(name).model_dump(mode="json") for name in benchmarks])
+        self.statements_settings = {name: json_digest(statements_settings(study, name)) for name in study.datasets}
+        self.problem_settings = {name: json_digest(data_settings(study, name)) for name in study.datasets}
+        self.train_problem_settings = self.problem_settings[TRAIN]
+        self.response_settings = {name: json_digest(response_settings(study, name)) for name in benchmarks}
+        self.training_settings = {name: json_digest(training_settings(study, name)) for name in rules}
+
+        # What a training set shares with benchmarks is of interest where both are public.
+        public = public_benchmarks(study)
+        self.statements_compared = [self.statements(name) for name in [TRAIN, *public]] if public else []
+        self.contamination_files = (
+            [self.contamination, self.contamination_counts, self.contamination_table] if public else []
+        )
+        self.removed_from_training = [self.contamination] if removes_contamination(study) else []
+        self.local_copy = {name: self._local_copy(name) for name in study.datasets}
+        files = {rule.name: rule_file(rule.rule) for rule in study.rules}
+        self.rule_files = {name: [file] if file else [] for name, file in files.items()}
+        # What shows that a checkpoint is there.
+        self.model_of = {
+            c.name: self.initial_model if c.rule == BASE else self.run(c.rule, c.seed) / "run.json"
+            for c in checkpoints(study)
+        }
+        self.finished_runs = [
+            self.run(rule, seed) / name
+            for rule in rules
+            for seed in study.seeds
+            for name in ("run.json", "metrics.jsonl")
+        ]
+        self.evaluated = [self.evaluation(c, b) for c in self.model_of for b in benchmarks]
+        with_lighteval = study.evaluation.lighteval
+        self.scored_by_lighteval = [self.lighteval(c, b) for c in self.model_of for b in benchmarks if with_lighteval]
+        self.problem_files = [path(name) for name in benchmarks for path in (self.benchmark, self.manifest)]
+
+    def _local_copy(self, name: str) -> list[str]:
+        """The file that a dataset is read from, if it is a local one and there."""
+        path = getattr(self.study.datasets[name], "path", None)
+        return [path] if path and Path(path).is_file() else []
+
+    def write(self) -> None:
+        """Write the study that is about to run, for the commands to read; untouched if it is there already."""
+        text = yaml.safe_dump(self.study.model_dump(mode="json"), sort_keys=False)
+        if not self.study_file.exists() or self.study_file.read_text(encoding="utf-8") != text:
+            write_text(self.study_file, text)
+
+
+class Plan(Paths):
+    """The studies of a file, one for each variant: paths with wildcards, and inputs and params of rules."""
 
     def __init__(self, config: dict[str, Any], origin: Sequence[str | Path]):
         """Validate Snakemake's configuration; a mistake ends the program before there is a DAG.
@@ -47,103 +110,87 @@ class Plan(Layout):
             config: the merged configuration.
             origin: the files that it comes from.
         """
+        super().__init__(RESULTS / "{study}")
         try:
-            super().__init__(parse_study(config, " + ".join(map(str, origin)) or "configuration"))
+            studies = parse_studies(config, " + ".join(map(str, origin)) or "configuration")
         except UserError as error:
             sys.exit(f"error: {error}")
         # `balagg` is found beside Python, also where the environment has not been activated.
         os.environ["PATH"] += os.pathsep + str(Path(sys.executable).parent)
-        study = self.study
-        self.rules = [rule.name for rule in study.rules]
-        self.settings = {
-            "model": json_digest(model_settings(study)),
-            "initial_model": json_digest(initial_model_settings(study)),
-            "verifier": verifier_digest(),
-            "contamination": json_digest(contamination_settings(study)),
-            "metrics": json_digest([study.decoding(b.name).model_dump(mode="json") for b in study.data.benchmarks]),
-            "tracking": json_digest(study.tracking.model_dump(mode="json")),
-        }
-        # Once for each rule, not for each job: the file of a rule of the user's own is imported for it.
-        files = {rule.name: rule_file(rule.rule) for rule in study.rules}
-        self._rule_files = {name: [file] if file else [] for name, file in files.items()}
-        self._training_settings = {name: json_digest(training_settings(study, name)) for name in self.rules}
-        self.benchmark_names = [benchmark.name for benchmark in study.data.benchmarks]
-        self.datasets = list(study.datasets)
+        self.studies = {study.full_name: StudyPlan(study) for study in studies}
+        self.study_pattern = "|".join(map(re.escape, self.studies))
+        self.rules = _distinct(rule.name for study in studies for rule in study.rules)
+        self.benchmark_names = _distinct(benchmark.name for study in studies for benchmark in study.data.benchmarks)
+        self.datasets = [TRAIN, *self.benchmark_names]
+        self.checkpoint_pattern = "|".join([BASE, rf"(?:{'|'.join(self.rules)})/seed\d+/step\d+"])
+
+        # A string, in which Snakemake fills in the study; it leaves paths as they are.
+        self.study_argument = str(self.study_file)
         self.any_run = self.run("{aggregation}", "{seed}")
         self.any_responses = self.responses("{checkpoint}", "{benchmark}")
         self.any_evaluation = self.evaluation("{checkpoint}", "{benchmark}")
         self.any_lighteval = self.lighteval("{checkpoint}", "{benchmark}")
-        self.checkpoints = [checkpoint.name for checkpoint in checkpoints(study)]
-        self.checkpoint_pattern = "|".join([BASE, rf"(?:{'|'.join(self.rules)})/seed\d+/step\d+"])
-        self.evaluated = [self.evaluation(c, b) for c in self.checkpoints for b in self.benchmark_names]
-        self.scored_by_lighteval = (
-            [self.lighteval(c, b) for c in self.checkpoints for b in self.benchmark_names]
-            if study.evaluation.lighteval
-            else []
-        )
-        self.disagreement_files = [self.disagreements] if study.evaluation.lighteval else []
-        self.problem_files = [path(name) for name in self.benchmark_names for path in (self.benchmark, self.manifest)]
-        # What a training set shares with benchmarks is of interest where both are public.
-        public = public_benchmarks(study)
-        self.statements_compared = [self.statements(name) for name in [TRAIN, *public]] if public else []
-        self.contamination_files = (
-            [self.contamination, self.contamination_counts, self.contamination_table] if public else []
-        )
-        self.removed_from_training = [self.contamination] if removes_contamination(study) else []
-        names = [*tables.TABLES, tables.LIGHTEVAL_TABLE] if study.evaluation.lighteval else tables.TABLES
-        self.table_files = [self.tables / f"{name}.{end}" for name in names for end in tables.SUFFIXES]
-        self.figure_files = [self.figures / f"{name}.{end}" for name in figures.FIGURES for end in figures.SUFFIXES]
-        self.metric_code = [PACKAGE / "evaluation" / "collect.py", PACKAGE / "evaluation" / "metrics.py"]
         self.repository = REPOSITORY
-        self.lighteval_ready = LIGHTEVAL_PYTHON.parent.parent / "installed"
-        self.lighteval_lock = REPOSITORY / "envs" / "lighteval.lock"
-        self.lighteval_code = sorted(LIGHTEVAL_SCRIPT.parent.glob("*.py"))
+        self.verifier = verifier_digest()
+        self.metric_code = [PACKAGE / "evaluation" / "collect.py", PACKAGE / "evaluation" / "metrics.py"]
         reporting = PACKAGE / "reporting"
         self.table_code = [reporting / "statistics.py", reporting / "tables.py"]
         self.figure_code = [*self.table_code, reporting / "figures.py"]
+        self.lighteval_ready = LIGHTEVAL_PYTHON.parent.parent / "installed"
+        self.lighteval_lock = REPOSITORY / "envs" / "lighteval.lock"
+        self.lighteval_code = sorted(LIGHTEVAL_SCRIPT.parent.glob("*.py"))
+        # One environment for all variants: what it leaves behind has no wildcard.
+        shared = Paths(RESULTS / studies[0].study)
+        self.lighteval_log = shared.log("lighteval_environment")
+        self.lighteval_resources = shared.resources("lighteval_environment")
+        # The same in all variants: outputs cannot depend on wildcards.
+        with_lighteval = studies[0].evaluation.lighteval
+        names = [*tables.TABLES, tables.LIGHTEVAL_TABLE] if with_lighteval else tables.TABLES
+        self.table_files = [self.tables / f"{name}.{end}" for name in names for end in tables.SUFFIXES]
+        self.figure_files = [self.figures / f"{name}.{end}" for name in figures.FIGURES for end in figures.SUFFIXES]
+        self.disagreement_files = [self.disagreements] if with_lighteval else []
+        # What there is in the end, of every study.
+        self.all_tables = self._of_all_studies(self.table_files)
+        self.all_figures = self._of_all_studies(self.figure_files)
+        self.all_tracked = self._of_all_studies([self.tracked])
+        self.all_contamination = [path for study in self.studies.values() for path in study.contamination_files]
 
-    def write_study(self) -> None:
-        """Write the study that is about to run, for the commands to read; untouched if it is there already."""
-        text = yaml.safe_dump(self.study.model_dump(mode="json"), sort_keys=False)
-        if not self.study_file.exists() or self.study_file.read_text(encoding="utf-8") != text:
-            write_text(self.study_file, text)
+    def of(self, attribute: str, wildcard: str | None = None) -> Callable[[Any], Any]:
+        """An input, a param or threads of a rule: an attribute of the `StudyPlan` that the job's wildcards name.
 
-    def rule_files(self, wildcards: Any) -> list[Path]:
-        """The user's own file of an aggregation rule, if it has one."""
-        return self._rule_files[wildcards.aggregation]
+        Args:
+            attribute: its name.
+            wildcard: the wildcard whose value to look up in the attribute; None takes the whole attribute.
+        """
+        values = {name: getattr(study, attribute) for name, study in self.studies.items()}
 
-    def model_of(self, wildcards: Any) -> Path:
-        """What shows that a checkpoint is there."""
-        if wildcards.checkpoint == BASE:
-            return self.initial_model
-        found = Checkpoint.parse(self.study, wildcards.checkpoint)
-        return self.run(found.rule, found.seed) / "run.json"
+        def look_up(wildcards: Any) -> Any:
+            if wildcard is None:
+                return values[wildcards.study]
+            key = getattr(wildcards, wildcard)
+            try:
+                return values[wildcards.study][key]
+            except KeyError:
+                raise UserError(f"study {wildcards.study!r} has no {wildcard} {key!r}") from None
 
-    def local_copy(self, wildcards: Any) -> list[str]:
-        """The file that a dataset is read from, if it is a local one and there."""
-        path = getattr(self.study.datasets[wildcards.dataset], "path", None)
-        return [path] if path and Path(path).is_file() else []
+        return look_up
 
-    def statements_settings(self, wildcards: Any) -> str:
-        """Digest of the settings of a dataset's statements."""
-        return json_digest(statements_settings(self.study, wildcards.dataset))
+    def launcher(self, wildcards: Any, threads: Any) -> str:
+        """What starts the processes of a training.
 
-    def problem_settings(self, wildcards: Any) -> str:
-        """Digest of the settings of a benchmark's problems, or of those to train on."""
-        return json_digest(data_settings(self.study, getattr(wildcards, "benchmark", TRAIN)))
+        It asks for ``threads`` since Snakemake runs a rule again when its params change, save those that follow from
+        resources: no result depends on how many processes a training has.
+        """
+        return self.studies[wildcards.study].launcher
 
-    def response_settings(self, wildcards: Any) -> str:
-        """Digest of the settings of the responses to a benchmark."""
-        return json_digest(response_settings(self.study, wildcards.benchmark))
+    def write_studies(self) -> None:
+        """Write the files that the commands read."""
+        for study in self.studies.values():
+            study.write()
 
-    def training_settings(self, wildcards: Any) -> str:
-        """Digest of the settings of a training."""
-        return self._training_settings[wildcards.aggregation]
+    def _of_all_studies(self, patterns: Sequence[Path]) -> list[Path]:
+        return [Path(str(path).format(study=name)) for name in self.studies for path in patterns]
 
-    def log(self, stage: str) -> Path:
-        """Log of a stage; wildcards may be in its name."""
-        return self.root / "logs" / f"{stage}.log"
 
-    def resources(self, stage: str) -> Path:
-        """Time and memory that a stage took, as Snakemake measures it."""
-        return self.root / "benchmarks" / f"{stage}.jsonl"
+def _distinct(names: Any) -> list[str]:
+    return list(dict.fromkeys(names))

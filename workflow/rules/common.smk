@@ -4,6 +4,7 @@ plan = Plan(config, workflow.configfiles)
 
 
 wildcard_constraints:
+    study=plan.study_pattern,
     aggregation="|".join(plan.rules),
     benchmark="|".join(plan.benchmark_names),
     checkpoint=plan.checkpoint_pattern,
@@ -12,4 +13,4 @@ wildcard_constraints:
 
 
 onstart:
-    plan.write_study()
+    plan.write_studies()

@@ -3,7 +3,7 @@
 
 rule statements:
     input:
-        plan.local_copy,
+        plan.of("local_copy", "dataset"),
     output:
         plan.statements("{dataset}"),
         plan.statements_manifest("{dataset}"),
@@ -14,17 +14,17 @@ rule statements:
     localrule: True
     conda:
         "../../envs/cpu.yaml"
-    threads: plan.study.verifiers
+    threads: plan.of("verifiers")
     params:
-        study=plan.study_file,
-        settings=plan.statements_settings,
+        study=plan.study_argument,
+        settings=plan.of("statements_settings", "dataset"),
     shell:
         "balagg prepare-statements {params.study} --name {wildcards.dataset} 2>&1 | tee {log}"
 
 
 rule contamination:
     input:
-        plan.statements_compared,
+        plan.of("statements_compared"),
     output:
         plan.contamination,
         plan.contamination_counts,
@@ -37,8 +37,8 @@ rule contamination:
     conda:
         "../../envs/cpu.yaml"
     params:
-        study=plan.study_file,
-        settings=plan.settings["contamination"],
+        study=plan.study_argument,
+        settings=plan.of("contamination_settings"),
     shell:
         "balagg contamination {params.study} 2>&1 | tee {log}"
 
@@ -47,7 +47,7 @@ rule train_problems:
     input:
         plan.source_model,
         plan.statements("train"),
-        plan.removed_from_training,
+        plan.of("removed_from_training"),
     output:
         plan.train_problems,
         plan.manifest("train"),
@@ -59,8 +59,8 @@ rule train_problems:
     conda:
         "../../envs/cpu.yaml"
     params:
-        study=plan.study_file,
-        settings=plan.problem_settings,
+        study=plan.study_argument,
+        settings=plan.of("train_problem_settings"),
     shell:
         "balagg prepare-problems {params.study} --name train 2>&1 | tee {log}"
 
@@ -80,7 +80,7 @@ rule benchmark_problems:
     conda:
         "../../envs/cpu.yaml"
     params:
-        study=plan.study_file,
-        settings=plan.problem_settings,
+        study=plan.study_argument,
+        settings=plan.of("problem_settings", "benchmark"),
     shell:
         "balagg prepare-problems {params.study} --name {wildcards.benchmark} 2>&1 | tee {log}"

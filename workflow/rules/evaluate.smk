@@ -4,7 +4,7 @@
 
 rule generate:
     input:
-        plan.model_of,
+        plan.of("model_of", "checkpoint"),
         plan.benchmark("{benchmark}"),
         plan.manifest("{benchmark}"),
     output:
@@ -15,10 +15,10 @@ rule generate:
         plan.resources("generate/{checkpoint}/{benchmark}")
     conda:
         "../../envs/cpu.yaml"
-    threads: plan.study.threads
+    threads: plan.of("threads")
     params:
-        study=plan.study_file,
-        settings=plan.response_settings,
+        study=plan.study_argument,
+        settings=plan.of("response_settings", "benchmark"),
     shell:
         "balagg generate {params.study} --checkpoint {wildcards.checkpoint} --benchmark {wildcards.benchmark}"
         " 2>&1 | tee {log}"
@@ -36,10 +36,10 @@ rule score:
         plan.resources("score/{checkpoint}/{benchmark}")
     conda:
         "../../envs/cpu.yaml"
-    threads: plan.study.verifiers
+    threads: plan.of("verifiers")
     params:
-        study=plan.study_file,
-        settings=plan.settings["verifier"],
+        study=plan.study_argument,
+        settings=plan.verifier,
     shell:
         "balagg score {params.study} --checkpoint {wildcards.checkpoint} --benchmark {wildcards.benchmark}"
         " 2>&1 | tee {log}"
@@ -51,9 +51,9 @@ rule lighteval_environment:
     output:
         plan.lighteval_ready,
     log:
-        plan.log("lighteval_environment"),
+        plan.lighteval_log,
     benchmark:
-        plan.resources("lighteval_environment")
+        plan.lighteval_resources
     localrule: True
     conda:
         "../../envs/cpu.yaml"
@@ -78,7 +78,7 @@ rule lighteval:
     conda:
         "../../envs/cpu.yaml"
     params:
-        study=plan.study_file,
+        study=plan.study_argument,
     shell:
         "balagg lighteval {params.study} --checkpoint {wildcards.checkpoint} --benchmark {wildcards.benchmark}"
         " 2>&1 | tee {log}"
@@ -86,14 +86,10 @@ rule lighteval:
 
 rule collect:
     input:
-        plan.evaluated,
-        plan.scored_by_lighteval,
-        plan.problem_files,
-        expand(
-            [plan.any_run / "run.json", plan.any_run / "metrics.jsonl"],
-            aggregation=plan.rules,
-            seed=plan.study.seeds,
-        ),
+        plan.of("evaluated"),
+        plan.of("scored_by_lighteval"),
+        plan.of("problem_files"),
+        plan.of("finished_runs"),
         code=plan.metric_code,
     output:
         plan.results,
@@ -107,7 +103,7 @@ rule collect:
     conda:
         "../../envs/cpu.yaml"
     params:
-        study=plan.study_file,
-        settings=plan.settings["metrics"],
+        study=plan.study_argument,
+        settings=plan.of("metric_settings"),
     shell:
         "balagg collect {params.study} 2>&1 | tee {log}"

@@ -12,8 +12,8 @@ rule source_model:
     conda:
         "../../envs/cpu.yaml"
     params:
-        study=plan.study_file,
-        settings=plan.settings["model"],
+        study=plan.study_argument,
+        settings=plan.of("model_settings"),
     shell:
         "balagg source-model {params.study} 2>&1 | tee {log}"
 
@@ -30,9 +30,9 @@ rule warm_start:
         plan.resources("warm_start")
     conda:
         "../../envs/cpu.yaml"
-    threads: plan.study.threads
+    threads: plan.of("threads")
     params:
-        study=plan.study_file,
-        settings=plan.settings["initial_model"],
+        study=plan.study_argument,
+        settings=plan.of("initial_model_settings"),
     shell:
         "balagg warm-start {params.study} 2>&1 | tee {log}"

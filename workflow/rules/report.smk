@@ -4,25 +4,37 @@
 
 rule tables:
     input:
+        plan.all_tables,
+    localrule: True
+
+
+rule figures:
+    input:
+        plan.all_figures,
+    localrule: True
+
+
+rule tabulate:
+    input:
         plan.results,
         plan.training_metrics,
         code=plan.table_code,
     output:
         plan.table_files,
     log:
-        plan.log("tables"),
+        plan.log("tabulate"),
     benchmark:
-        plan.resources("tables")
+        plan.resources("tabulate")
     localrule: True
     conda:
         "../../envs/cpu.yaml"
     params:
-        study=plan.study_file,
+        study=plan.study_argument,
     shell:
         "balagg tables {params.study} 2>&1 | tee {log}"
 
 
-rule figures:
+rule draw:
     input:
         plan.results,
         plan.training_metrics,
@@ -30,13 +42,13 @@ rule figures:
     output:
         plan.figure_files,
     log:
-        plan.log("figures"),
+        plan.log("draw"),
     benchmark:
-        plan.resources("figures")
+        plan.resources("draw")
     localrule: True
     conda:
         "../../envs/cpu.yaml"
     params:
-        study=plan.study_file,
+        study=plan.study_argument,
     shell:
         "balagg figures {params.study} 2>&1 | tee {log}"

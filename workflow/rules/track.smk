@@ -12,8 +12,8 @@ rule track_start:
     conda:
         "../../envs/cpu.yaml"
     params:
-        study=plan.study_file,
-        settings=plan.settings["tracking"],
+        study=plan.study_argument,
+        settings=plan.of("tracking_settings"),
     shell:
         "balagg track-start {params.study} 2>&1 | tee {log}"
 
@@ -34,7 +34,7 @@ rule track_finish:
     conda:
         "../../envs/cpu.yaml"
     params:
-        study=plan.study_file,
-        settings=plan.settings["tracking"],
+        study=plan.study_argument,
+        settings=plan.of("tracking_settings"),
     shell:
         "balagg track-finish {params.study} 2>&1 | tee {log}"

@@ -4,11 +4,11 @@
 
 rule train:
     input:
-        plan.initial_model,
+        plan.of("initial_model"),
         plan.train_problems,
         plan.manifest("train"),
         ancient(plan.tracking),
-        rule_files=plan.rule_files,
+        rule_files=plan.of("rule_files", "aggregation"),
     output:
         plan.any_run / "run.json",
         plan.any_run / "metrics.jsonl",
@@ -19,9 +19,11 @@ rule train:
         plan.resources("train/{aggregation}/seed{seed}")
     conda:
         "../../envs/cpu.yaml"
-    threads: plan.study.threads
+    threads: plan.of("training_threads")
     params:
-        study=plan.study_file,
-        settings=plan.training_settings,
+        study=plan.study_argument,
+        settings=plan.of("training_settings", "aggregation"),
+        launcher=plan.launcher,
     shell:
-        "balagg train {params.study} --rule {wildcards.aggregation} --seed {wildcards.seed} 2>&1 | tee {log}"
+        "{params.launcher}balagg train {params.study} --rule {wildcards.aggregation} --seed {wildcards.seed}"
+        " 2>&1 | tee {log}"

@@ -45,7 +45,7 @@ def train(study: Study, layout: Layout, rule_name: str, seed: int) -> None:
     """
     rule = study.rule(rule_name)
     if seed not in study.seeds:
-        raise UserError(f"--seed {seed}: not in study {study.study!r}; allowed: {study.seeds}")
+        raise UserError(f"--seed {seed}: not in study {study.full_name!r}; allowed: {study.seeds}")
     world = start_world(study.compute)
     make_deterministic(study.threads)
     model, tokenizer = load_model(layout.initial_model)
@@ -102,7 +102,7 @@ def _publish(
     write_json(
         folder / "run.json",
         {
-            "study": study.study,
+            "study": study.full_name,
             "rule": rule.model_dump(mode="json"),
             "seed": seed,
             "steps": study.training.steps,

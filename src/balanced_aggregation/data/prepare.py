@@ -120,7 +120,7 @@ def prepare_problems(study: Study, layout: Layout, tokenizer: PreTrainedTokenize
 def _dataset(study: Study, name: str) -> ArithmeticData | SourceData:
     datasets = study.datasets
     if name not in datasets:
-        raise UserError(f"--name {name}: not a dataset of study {study.study!r}; allowed: {', '.join(datasets)}")
+        raise UserError(f"--name {name}: not a dataset of study {study.full_name!r}; allowed: {', '.join(datasets)}")
     return datasets[name]
 
 

@@ -84,10 +84,10 @@ def collect_results(study: Study, layout: Layout) -> list[str]:
         evaluated |= made_by
         disagreements += differing
         for rule, seed in list(runs) if checkpoint.rule == BASE else [(checkpoint.rule, checkpoint.seed)]:
-            key = {"study": study.study, "rule": rule, "seed": seed, "step": checkpoint.step}
+            key = {"study": study.full_name, "rule": rule, "seed": seed, "step": checkpoint.step}
             results += [key | row for row in rows]
     training = [
-        {"study": study.study, "rule": rule, "seed": seed, "step": row["step"], "metric": metric, "value": value}
+        {"study": study.full_name, "rule": rule, "seed": seed, "step": row["step"], "metric": metric, "value": value}
         for (rule, seed), (_, journal) in runs.items()
         for row in journal
         for metric, value in row.items()

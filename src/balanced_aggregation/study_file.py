@@ -7,7 +7,16 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from balanced_aggregation.config import ArithmeticData, PretrainedModel, Section, SourceData, Study, TinyModel
+from balanced_aggregation.config import (
+    ArithmeticData,
+    PretrainedModel,
+    Section,
+    SourceData,
+    Study,
+    TinyModel,
+    TransformersRollout,
+    VllmRollout,
+)
 from balanced_aggregation.errors import UserError
 
 
@@ -86,10 +95,8 @@ def _allowed_keys(location: list[str | int], values: Any) -> list[str]:
         if not isinstance(part, int):
             annotation = section.model_fields[part].annotation
         candidates = [a for a in _flatten(annotation) if isinstance(a, type) and issubclass(a, Section)]
-        kind = values.get("kind") if isinstance(values, dict) else None
-        fitting = [
-            c for c in candidates if "kind" in c.model_fields and kind in _flatten(c.model_fields["kind"].annotation)
-        ]
+        given = values if isinstance(values, dict) else {}
+        fitting = [c for c in candidates if any(given.get(key) in _tags(c, key) for key in _DISCRIMINATORS)]
         section = (fitting or candidates)[0]
     return list(section.model_fields)
 
@@ -100,11 +107,19 @@ def _flatten(annotation: Any) -> list[Any]:
     return [leaf for part in parts for leaf in _flatten(part)] if parts else [annotation]
 
 
+def _tags(section: type[Section], key: str) -> list[Any]:
+    """Values of a section's key that tell it from the others of its union."""
+    return _flatten(section.model_fields[key].annotation) if key in section.model_fields else []
+
+
+_DISCRIMINATORS = ("kind", "engine")
+
 # Pydantic puts the tag of a union into the path of an error.
 _TAGS = {
     tag
-    for section in (TinyModel, PretrainedModel, ArithmeticData, SourceData)
-    for tag in _flatten(section.model_fields["kind"].annotation)
+    for section in (TinyModel, PretrainedModel, ArithmeticData, SourceData, TransformersRollout, VllmRollout)
+    for key in _DISCRIMINATORS
+    for tag in _tags(section, key)
 }
 
 

@@ -332,7 +332,7 @@ class VllmRollout(Section):
     memory_share: float = Field(
         default=0.6, gt=0, lt=1, description="Of a GPU's memory, for the engine's weights and KV cache."
     )
-    cpu_cache_gib: PositiveInt = Field(default=1, description="GiB of KV cache where there is no GPU.")
+    cpu_cache_gib: PositiveFloat = Field(default=1.0, description="GiB of KV cache where there is no GPU.")
     sleep: bool = Field(default=True, description="Give the GPU's memory back while the trainer works.")
 
 

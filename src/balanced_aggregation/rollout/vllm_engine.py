@@ -28,6 +28,7 @@ _ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR",  # the log of a stage is read by people
 }
 _ENVIRONMENT_CPU = {"TORCHDYNAMO_DISABLE": "1"}  # compiling a small helper of the sampler takes longer than a rollout
+_LOADED: list[Any] = []  # one that is garbage-collected takes the process group down with it, also where that is ours
 _CPU_BLOCK = 32  # tokens of a block of the KV cache: whole blocks of a prompt are shared by its samples
 
 
@@ -47,7 +48,7 @@ class VllmEngine:
         max_sequences: int,
         max_length: int,
     ):
-        """Load the model. A process can do so once: vLLM's state is global.
+        """Load the model; its memory is held until the process ends.
 
         The caller's process group must have been initialised before; where there is none, vLLM makes one of its own.
 
@@ -66,6 +67,7 @@ class VllmEngine:
         self._max_length = max_length
         with generators_kept(), _process_kept():
             self._llm = _load(folder, settings, max_sequences, max_length)
+        _LOADED.append(self._llm)
         self._sleeps = settings.sleep and torch.cuda.is_available()
         self._asleep: set[str] = set()
         self._sleep()
@@ -87,9 +89,7 @@ class VllmEngine:
         """
         longest = max(map(len, prompts), default=0) + sampling.max_new_tokens
         if longest > self._max_length:
-            raise ValueError(
-                f"prompt and response may have {longest} tokens, the engine was made for {self._max_length}"
-            )
+            raise ValueError(f"prompt and response of up to {longest} tokens, in an engine for {self._max_length}")
         rows = [(prompt, seed) for prompt, own in zip(prompts, seeds, strict=True) for seed in own]
         self._wake("weights", "kv_cache")
         try:
@@ -144,8 +144,9 @@ class VllmEngine:
         return responses
 
     def _parameters(self, sampling: Sampling, seed: int) -> Any:
-        from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
+
+        from vllm import SamplingParams
 
         if sampling.temperature and not 0.01 <= sampling.temperature <= 2:
             raise UserError(f"temperature = {sampling.temperature}: vLLM samples at 0.01 to 2")  # it would clamp it
@@ -187,7 +188,7 @@ def _load(folder: Path, settings: VllmRollout, max_sequences: int, max_length: i
         arguments |= {
             "enforce_eager": True,
             "block_size": _CPU_BLOCK,
-            "kv_cache_memory_bytes": settings.cpu_cache_gib * 2**30,
+            "kv_cache_memory_bytes": int(settings.cpu_cache_gib * 2**30),
         }
     else:
         arguments |= {"gpu_memory_utilization": settings.memory_share, "enable_sleep_mode": settings.sleep}
@@ -196,6 +197,7 @@ def _load(folder: Path, settings: VllmRollout, max_sequences: int, max_length: i
             str(folder),
             dtype=settings.dtype,
             skip_tokenizer_init=True,
+            use_tqdm_on_load=False,
             generation_config="vllm",  # not the model's own: it may penalise or cut off
             logprobs_mode="processed_logprobs",  # at the temperature
             max_num_seqs=max_sequences,
@@ -261,10 +263,8 @@ def _process_kept() -> Iterator[None]:
     try:
         yield
     finally:
-        kept = {
-            name: value for name, value in os.environ.items() if name.startswith("VLLM_") or name in _ENVIRONMENT_CPU
-        }
+        own = {name: value for name, value in os.environ.items() if name.startswith("VLLM_")}
         os.environ.clear()
-        os.environ |= variables | kept
+        os.environ |= variables | own
         torch.set_num_threads = set_num_threads
         torch.set_num_threads(threads)

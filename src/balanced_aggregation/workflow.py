@@ -96,7 +96,7 @@ class Plan(Layout):
         self.metric_code = [PACKAGE / "evaluation" / "collect.py", PACKAGE / "evaluation" / "metrics.py"]
         self.repository = REPOSITORY
         self.lighteval_ready = LIGHTEVAL_PYTHON.parent.parent / "installed"
-        self.lighteval_lock = REPOSITORY / "envs" / "lighteval.lock"
+        self.lighteval_lock = REPOSITORY / "envs" / "eval.lock"
         self.lighteval_code = sorted(LIGHTEVAL_SCRIPT.parent.glob("*.py"))
         reporting = PACKAGE / "reporting"
         self.table_code = [reporting / "statistics.py", reporting / "tables.py"]

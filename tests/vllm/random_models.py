@@ -1,10 +1,17 @@
 """Random models of the architectures of our studies, in sizes that vLLM has on a CPU."""
 
+import json
+import os
+import random
+
+import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config
 
+from balanced_aggregation.config import VllmRollout
 from balanced_aggregation.training.batch import token_log_probs
 
+SETTINGS = VllmRollout(engine="vllm", dtype="float32", cpu_cache_gib=0.1)
 VOCABULARY, END = 97, 1
 ARCHITECTURES = {"qwen2": Qwen2Config, "qwen3": Qwen3Config, "llama": LlamaConfig}
 
@@ -37,3 +44,22 @@ def trainer_log_probs(model, prompts, seeds, responses, temperature=1.0):
 
 def engine_log_probs(responses):
     return torch.tensor([value for r in responses for value in r.log_probs])
+
+
+def process_state():
+    """What belongs to the process and not to vLLM."""
+    return {
+        "python": random.getstate(),
+        "numpy": repr(np.random.get_state()),
+        "torch": torch.get_rng_state().tolist(),
+        "threads": torch.get_num_threads(),
+        "variables": {k: v for k, v in os.environ.items() if not k.startswith(("VLLM_", "PYTEST_"))},
+    }
+
+
+def write_model(folder, model):
+    """With defaults of its own for sampling and another end token, which must not matter."""
+    model.save_pretrained(folder)
+    sampling = {"do_sample": True, "temperature": 0.1, "top_k": 2, "top_p": 0.5, "repetition_penalty": 3.0}
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [9, 17], **sampling}))
+    return folder

@@ -4,13 +4,12 @@ import sys
 from pathlib import Path
 
 import torch
-from random_models import END, create, engine_log_probs, trainer_log_probs
+from random_models import END, SETTINGS, create, engine_log_probs, trainer_log_probs
 from torch import distributed
 from torch.distributed.fsdp import fully_shard
 
 from balanced_aggregation.rollout import Sampling
 from balanced_aggregation.rollout.vllm_engine import VllmEngine
-from conftest import SETTINGS
 
 PROMPTS = [[5, 6, 7], [8], list(range(2, 90)), [10, 11]]
 SAMPLING = Sampling(temperature=1.0, max_new_tokens=20)

@@ -4,9 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from random_models import create
-
-from conftest import write_model
+from random_models import create, write_model
 
 
 @pytest.mark.slow
@@ -15,10 +13,9 @@ def test_two_ranks_with_a_sharded_trainer(shared, tmp_path):
     write_model(tmp_path, create("qwen3", tied=shared == 1, seed=0))
     script = Path(__file__).with_name("ranks.py")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    path = os.pathsep.join([str(script.parent), str(script.parent.parent), os.environ.get("PYTHONPATH", "")])
     result = subprocess.run(
         [*torchrun, str(script), str(tmp_path), str(shared)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr[-5000:]

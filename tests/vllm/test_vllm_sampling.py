@@ -1,9 +1,9 @@
-"""What the engine draws, and how it reports it. Its model is that of seed 0: nothing here updates weights."""
+"""What the engine draws, and how it reports it. Its model is that of seed 0: it stays that."""
 
 import numpy as np
 import pytest
 import torch
-from random_models import END, create, engine_log_probs, trainer_log_probs
+from random_models import END, SETTINGS, create, engine_log_probs, process_state, trainer_log_probs, write_model
 
 from balanced_aggregation.config import TinyModel
 from balanced_aggregation.errors import UserError
@@ -11,7 +11,6 @@ from balanced_aggregation.models import create_tiny_model, save_model
 from balanced_aggregation.rollout import Sampling
 from balanced_aggregation.rollout.transformers_engine import TransformersEngine
 from balanced_aggregation.rollout.vllm_engine import VllmEngine
-from conftest import SETTINGS, process_state, write_model
 
 PROMPTS = [[5, 6, 7], [8], list(range(2, 90)), [10, 11]]
 ENDS = (1, 4)  # not those that the model's folder names
@@ -143,7 +142,7 @@ def test_models_that_it_cannot_run_are_the_users_mistake(tmp_path, tokenizer, en
         make(tmp_path / "odd")
     (tmp_path / "short").mkdir()
     folder = write_model(tmp_path / "short", create("qwen3", tied=False, seed=0))
-    with pytest.raises(UserError, match=r"short: vLLM cannot run this model: .*257.*256"):
+    with pytest.raises(UserError, match=r"short: vLLM cannot run this model with rollout = .*257.*256"):
         make(folder, max_length=257)
     with pytest.raises(UserError, match=r"rollout.tensor_parallel = 2: must divide the number of processes, 1"):
         VllmEngine(

@@ -76,7 +76,7 @@ def test_an_update_that_is_not_the_whole_model_is_refused(engine_of, wrong):
     if wrong == "missing":
         removed = weights.pop("model.layers.1.mlp.up_proj.weight")
     else:
-        weights["lm_heads.weight"] = torch.zeros(3)
+        weights = {"lm_heads.weight": torch.zeros(3)} | weights
     taken = []
     with pytest.raises((ValueError, KeyError), match=r"model.layers.1.mlp.up_proj.weight|lm_heads"):
         engine.update_weights((taken.append(name) or name, tensor) for name, tensor in weights.items())

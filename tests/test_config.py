@@ -79,6 +79,12 @@ def test_the_schema_is_the_one_in_the_repository():
         ("rules", [{"rule": "sequence", "name": "token"}], "name = 'token': belongs to the registered rule"),
         ("warm_start/styles", {k: UNUSED for k in ("terse", "worked", "long_winded")}, "at least one style must have"),
         ("model", {"kind": "tiny", "heads": 5}, "model = {'kind': 'tiny', 'heads': 5}: hidden_size 96 must be"),
+        ("training/top_p", 0.9, "training.top_p = 0.9: unknown key"),
+        ("training/top_k", 20, "training.top_k = 20: unknown key"),
+        ("rollout", {"engine": "vllm", "dtyp": 1}, "rollout.dtyp = 1: unknown key; allowed: engine, dtype, tensor_"),
+        ("rollout", {"engine": "vllm", "sleep": "no way"}, "rollout.sleep = 'no way': input should be a valid boolean"),
+        ("rollout", {"engine": "transformers", "dtype": 1}, "rollout.dtype = 1: unknown key; allowed: engine"),
+        ("rollout", {"engine": "sglang"}, "rollout = {'engine': 'sglang'}: input tag 'sglang'"),
         ("study", "a/b", "study = 'a/b': string should match pattern"),
     ],
 )  # fmt: skip

@@ -29,14 +29,14 @@ socket.socket = Socket
 
 
 def test_the_lock_is_exact_and_what_the_makefile_installs():
-    lines = (ROOT / "envs/lighteval.lock").read_text().splitlines()
+    lines = (ROOT / "envs/eval.lock").read_text().splitlines()
     pins = [line for line in lines if not line.startswith("#")]
     assert all(re.fullmatch(r"[a-z0-9._-]+==[A-Za-z0-9.]+", line) for line in pins)
     names = [re.sub("[-_.]+", "-", line.split("==")[0]) for line in pins]
     assert len(set(names)) == len(names)
     assert {"lighteval==0.13.0", "math-verify==0.5.2", "torch==2.13.0"} <= set(pins)
     assert "litellm" not in names
-    assert "-r envs/lighteval.lock" in (ROOT / "Makefile").read_text()
+    assert "-r envs/eval.lock" in (ROOT / "Makefile").read_text()
 
 
 @pytest.fixture

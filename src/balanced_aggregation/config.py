@@ -75,7 +75,7 @@ class TinyModel(Section):
     kind: Literal["tiny"] = "tiny"
     hidden_size: PositiveInt = 96
     layers: PositiveInt = 3
-    heads: PositiveInt = 4
+    heads: PositiveInt = 3
     intermediate_size: PositiveInt = 256
 
     @model_validator(mode="after")
@@ -333,11 +333,13 @@ class VllmRollout(Section):
 
     engine: Literal["vllm"]
     dtype: Literal["float32", "bfloat16"] = Field(default="bfloat16", description="What the engine computes in.")
-    tensor_parallel: PositiveInt = Field(default=1, description="Processes that share one engine.")
+    tensor_parallel: PositiveInt = Field(
+        default=1, description="Processes of a training that share one engine; an evaluation is one process."
+    )
     memory_share: float = Field(
         default=0.6, gt=0, lt=1, description="Of a GPU's memory, for the engine's weights and KV cache."
     )
-    cpu_cache_gib: PositiveInt = Field(default=1, description="GiB of KV cache where there is no GPU.")
+    cpu_cache_gib: PositiveFloat = Field(default=1.0, description="GiB of KV cache where there is no GPU.")
     sleep: bool = Field(default=True, description="Give the GPU's memory back while the trainer works.")
 
 
@@ -473,6 +475,12 @@ class Study(Section):
                 f"rollout.tensor_parallel = {self.rollout.tensor_parallel}: must divide the "
                 f"{self.compute.processes_per_node} processes of a node"
             )
+        if self.rollout.engine == "vllm":
+            temperatures = {"training": self.training.temperature}
+            temperatures |= {f"benchmark {b.name}": self.decoding(b.name).temperature for b in self.data.benchmarks}
+            for where, temperature in temperatures.items():
+                if not 0.01 <= temperature <= 2:
+                    raise ValueError(f"temperature = {temperature} of {where}: rollout.engine = 'vllm' has 0.01 to 2")
         available = getattr(self.data.train, "problems", None) or getattr(self.data.train, "limit", None)
         if available and available < self.training.prompts_per_step:
             raise ValueError(

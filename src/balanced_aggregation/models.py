@@ -7,8 +7,10 @@ import torch
 from safetensors import SafetensorError
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
+    GenerationConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
@@ -149,8 +151,15 @@ def _check_head(model: PreTrainedModel, folder: Path) -> None:
         raise UserError(f"{folder}: {type(model).__name__} changes the logits after its output layer: not supported")
 
 
-def end_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """The tokens that end a response."""
-    declared = model.generation_config.eos_token_id if model.generation_config else None
+def end_token_ids(model: PreTrainedModel | Path, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """The tokens that end a response of a model, which is given itself or by its folder."""
+    if isinstance(model, Path):
+        try:
+            settings = GenerationConfig.from_pretrained(model, local_files_only=True)
+        except OSError:  # it has no file of its own
+            settings = GenerationConfig.from_model_config(AutoConfig.from_pretrained(model, local_files_only=True))
+    else:
+        settings = model.generation_config
+    declared = settings.eos_token_id if settings else None
     ids = declared if isinstance(declared, list) else [declared]
     return sorted({i for i in (*ids, tokenizer.eos_token_id) if i is not None})

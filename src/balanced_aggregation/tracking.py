@@ -14,7 +14,7 @@ import pandas as pd
 from balanced_aggregation.config import Study
 from balanced_aggregation.files import json_digest, read_json, write_json
 from balanced_aggregation.layout import Layout
-from balanced_aggregation.provenance import git_commit, versions
+from balanced_aggregation.provenance import git_commit
 
 _EVERY_SECONDS = 5.0
 _AFTER_FAILURE_SECONDS = 600.0
@@ -112,7 +112,7 @@ class RunTracker:
                     "mlflow.source.git.commit": git_commit() or "unknown",
                     "rule": rule,
                     "seed": str(seed),
-                    **{f"version.{name}": version for name, version in versions().items()},
+                    **{f"version.{name}": version for name, version in fingerprint.get("versions", {}).items()},
                 }
                 name = f"{rule} seed {seed}"
                 run_id = self._client.create_run(place["experiment_id"], tags=tags, run_name=name).info.run_id

@@ -137,7 +137,7 @@ class Plan(Paths):
         self.table_code = [reporting / "statistics.py", reporting / "tables.py"]
         self.figure_code = [*self.table_code, reporting / "figures.py"]
         self.lighteval_ready = LIGHTEVAL_PYTHON.parent.parent / "installed"
-        self.lighteval_lock = REPOSITORY / "envs" / "lighteval.lock"
+        self.lighteval_lock = REPOSITORY / "envs" / "eval.lock"
         self.lighteval_code = sorted(LIGHTEVAL_SCRIPT.parent.glob("*.py"))
         # One environment for all variants: what it leaves behind has no wildcard.
         shared = Paths(RESULTS / studies[0].study)

@@ -1,6 +1,6 @@
 """Replay stored responses through lighteval, so that each number also exists "as lighteval scores it".
 
-Run in the environment of envs/lighteval.lock, where the package itself is not installed. Nothing is generated, nothing
+Run in the environment of envs/eval.lock, where the package itself is not installed. Nothing is generated, nothing
 is fetched, and nothing is written but the two output files and a folder in TMPDIR that is gone afterwards. Programs
 (livecodebench) are run by lighteval in forked processes with no confinement worth the name: that is left to the caller.
 

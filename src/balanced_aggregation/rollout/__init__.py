@@ -24,7 +24,10 @@ class Response:
     token_ids: list[int]
     """With the token that ended it, if one did."""
     log_probs: list[float]
-    """Of each token under the distribution that it was drawn from (temperature included, top-p not), in nats."""
+    """Of each token under the distribution that it was drawn from (temperature included, top-p not), in nats.
+
+    Empty where the engine cannot tell: vLLM with top-p below 1.
+    """
     truncated: bool
     """Stopped by the length limit."""
 

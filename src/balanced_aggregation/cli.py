@@ -10,11 +10,13 @@ from typing import Annotated
 
 import tyro
 
+from balanced_aggregation import study_file
 from balanced_aggregation.checkpoints import Checkpoint
 from balanced_aggregation.config import Study
 from balanced_aggregation.errors import GoldError, InfrastructureError, UserError
 from balanced_aggregation.files import write_text
 from balanced_aggregation.layout import Layout
+from balanced_aggregation.planning.assumptions import Assumptions
 from balanced_aggregation.study_file import json_schema, load_study
 
 StudyFile = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="STUDY", help="The study's YAML file.")]
@@ -35,6 +37,28 @@ def validate(study: StudyFile) -> None:
     names = ", ".join(rule.name for rule in loaded.rules)
     print(f"{study}: {len(loaded.rules)} rules ({names}) x {len(loaded.seeds)} seeds = {runs} trainings", end="")
     print(f" of {loaded.training.steps} steps, evaluated at {loaded.evaluated_steps}")
+
+
+@app.command
+def plan(
+    study: StudyFile,
+    json: Annotated[Path | None, tyro.conf.arg(help="Write the numbers to this file as well.")] = None,
+    config: Annotated[Path | None, tyro.conf.arg(help="A config.json that says what shapes the model has.")] = None,
+    assumptions: tyro.conf.OmitArgPrefixes[Assumptions] = Assumptions(),  # noqa: B008
+) -> None:
+    """Say what a study needs before it runs: tokens, memory, hours; refuse what cannot work."""
+    from balanced_aggregation.files import write_json
+    from balanced_aggregation.planning.architecture import find_architecture
+    from balanced_aggregation.planning.plan import make_plan
+    from balanced_aggregation.planning.report import print_plans, to_json
+
+    assumptions.check()
+    plans = [make_plan(s, find_architecture(s.model, config), assumptions) for s in _variants(study)]
+    print_plans(plans, assumptions)
+    if json:
+        write_json(json, to_json(plans, assumptions))
+    if problems := list(dict.fromkeys(problem for p in plans for problem in p.problems)):
+        raise UserError("\n".join(problems))
 
 
 @app.command
@@ -178,6 +202,12 @@ def figures(study: StudyFile) -> None:
     from balanced_aggregation.reporting.figures import write_figures
 
     write_figures(*_open(study))
+
+
+def _variants(study: Path) -> list[Study]:
+    """Every study that a file describes."""
+    load_studies = getattr(study_file, "load_studies", None)
+    return load_studies(study) if load_studies else [load_study(study)]
 
 
 def _open(study: Path) -> tuple[Study, Layout]:

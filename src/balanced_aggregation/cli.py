@@ -49,15 +49,17 @@ def plan(
     """Say what a study needs before it runs: tokens, memory, hours; refuse what cannot work."""
     from balanced_aggregation.files import write_json
     from balanced_aggregation.planning.architecture import find_architecture
+    from balanced_aggregation.planning.export import to_json
     from balanced_aggregation.planning.plan import make_plan
-    from balanced_aggregation.planning.report import print_plans, to_json
+    from balanced_aggregation.planning.report import print_plans
 
     assumptions.check()
     plans = [make_plan(s, find_architecture(s.model, config), assumptions) for s in _variants(study)]
     print_plans(plans, assumptions)
     if json:
         write_json(json, to_json(plans, assumptions))
-    if problems := list(dict.fromkeys(problem for p in plans for problem in p.problems)):
+    variant = (lambda p: f"{p.title}: ") if len(plans) > 1 else lambda p: ""
+    if problems := [variant(p) + problem for p in plans for problem in p.problems]:
         raise UserError("\n".join(problems))
 
 

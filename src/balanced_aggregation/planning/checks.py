@@ -57,8 +57,8 @@ def _vllm_problems(study: Study, model: Architecture, engines: dict[str, Engine]
         longest = max(longest_sequence(study, name) for name in datasets)
         if engine.full_length(longest) < 1:
             problems.append(
-                f"{_cache_key(study)}: the KV cache has {max(engine.cache, 0) / 1e9:.2f} GB in {phase} and cannot hold one "
-                f"sequence of {longest} tokens, which takes {engine.token * longest / 1e9:.2f} GB beside weights of "
+                f"{_cache_key(study)}: the KV cache has {max(engine.cache, 0) / 1e9:.2f} GB in {phase} and cannot hold "
+                f"one sequence of {longest} tokens, which takes {engine.token * longest / 1e9:.2f} GB beside weights of "
                 f"{engine.items['engine: weights'] / 1e9:.1f} GB"
             )
     return problems
@@ -94,8 +94,8 @@ def find_warnings(
     training, ranks, warnings = study.training, study.compute.processes, []
     if micro_batch > training.micro_batch_tokens:
         warnings.append(
-            f"training.micro_batch_tokens = {training.micro_batch_tokens}: the longest response, {micro_batch} tokens with "
-            "its prompt, is a micro-batch of its own; memory is planned for it"
+            f"training.micro_batch_tokens = {training.micro_batch_tokens}: the longest response, {micro_batch} tokens "
+            "with its prompt, is a micro-batch of its own; memory is planned for it"
         )
     responses = training.prompts_per_step // training.mini_batches * training.group_size
     if responses < ranks:
@@ -116,8 +116,8 @@ def find_warnings(
         holds = engine.full_length(longest_sequence(study, TRAIN))
         if 1 <= holds < wanted:
             warnings.append(
-                f"training.rollout_batch_size = {training.rollout_batch_size}: the KV cache holds {holds} responses of full "
-                f"length of the {wanted} drawn side by side; vLLM lets the others wait, or draws them anew"
+                f"training.rollout_batch_size = {training.rollout_batch_size}: the KV cache holds {holds} responses of "
+                f"full length of the {wanted} drawn side by side; vLLM lets the others wait, or draws them anew"
             )
     if study.compute.strategy == "ddp" and ranks > 1 and 16 * model.parameters > 16e9:
         warnings.append("compute.strategy = 'ddp': every process holds all weights, gradients and moments; see 'fsdp'")
@@ -129,7 +129,7 @@ def find_warnings(
         warnings.append(f"rollout.dtype = 'float32': weights and KV cache of {ELEMENT['float32']} bytes an element")
     if slow_network:
         warnings.append(
-            f"training.micro_batch_tokens = {training.micro_batch_tokens}: updates wait for weights and gradients between "
-            "processes; larger micro-batches move them less often"
+            f"training.micro_batch_tokens = {training.micro_batch_tokens}: updates wait for weights and gradients "
+            "between processes; larger micro-batches move them less often"
         )
     return warnings

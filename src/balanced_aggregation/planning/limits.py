@@ -23,23 +23,27 @@ def longest_sequence(study: Study, dataset: str) -> int:
 
 
 def position_problems(study: Study, positions: int) -> list[str]:
-    """One line for each dataset whose prompts and responses may be longer together than the model has positions.
+    """One line for each limit on responses that, with the longest prompt, exceeds the model's positions.
 
     Args:
         study: the study.
         positions: ``max_position_embeddings`` of the model's configuration, as it is trained.
     """
     problems = []
-    for name in study.datasets:
+    for name, data in study.datasets.items():
         total, prompt = longest_sequence(study, name), longest_prompt(study, name)
         if total > positions:
-            key = "training.max_new_tokens" if name == TRAIN else f"max_new_tokens of benchmark {name}"
+            if getattr(data, "max_new_tokens", None):
+                key = f"max_new_tokens of benchmark {name}"
+            else:
+                section = "evaluation" if name != TRAIN and study.evaluation.max_new_tokens else "training"
+                key = f"{section}.max_new_tokens"
             allowed = f"at most {positions - prompt}" if prompt < positions else "no length is possible"
             problems.append(
                 f"{key} = {total - prompt}: {allowed} with prompts of up to {prompt} tokens, "
                 f"since the model has {positions} positions"
             )
-    return problems
+    return list(dict.fromkeys(problems))
 
 
 def check_positions(study: Study, positions: int) -> None:

@@ -1,6 +1,7 @@
 """The plan of one study: its workload, memory, hours, problems."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from balanced_aggregation.config import TRAIN, Study
@@ -72,6 +73,29 @@ class StudyPlan:
         return len(self.study.rules) * len(self.study.seeds)
 
     @property
+    def updates(self) -> int:
+        """Optimiser updates of one training."""
+        training = self.study.training
+        return training.steps * training.mini_batches * training.epochs
+
+    @property
+    def device(self) -> str:
+        """What hours and memory are counted by."""
+        return "GPU" if self.study.compute.gpus_per_node else "process"
+
+    def fits(self, total: float) -> bool | None:
+        """Whether so many bytes fit on a GPU; None without GPUs."""
+        compute = self.study.compute
+        return total <= compute.gpu_memory_gb * GB if compute.gpus_per_node else None
+
+    def caches(self) -> Iterator[tuple[str, Engine, int, int]]:
+        """By phase: the engine, tokens of its longest sequence, and how many of those its cache holds."""
+        benchmarks = [benchmark.name for benchmark in self.study.data.benchmarks]
+        for phase, names in {"rollout": [TRAIN], "evaluation": benchmarks}.items():
+            longest = max(longest_sequence(self.study, name) for name in names)
+            yield phase, self.engines[phase], longest, self.engines[phase].full_length(longest)
+
+    @property
     def checkpoint_bytes(self) -> int:
         """On disk for one training: the evaluated models in float32, and weights and moments to resume from."""
         return (len(self.study.evaluated_steps) + 3) * 4 * self.model.parameters
@@ -133,12 +157,13 @@ def largest_micro_batch(study: Study) -> int:
 
 
 def _engine(study: Study, model: Architecture, assumptions: Assumptions, evaluating: bool = False) -> Engine:
-    """Memory of the engine that draws rollouts, or answers benchmarks in a job of its own."""
+    """Memory of the engine that draws rollouts, or of the one that answers benchmarks, alone in one process."""
     rollout, compute, training = study.rollout, study.compute, study.training
     if rollout.engine == "vllm":
         share, working = compute.gpu_memory_gb * GB * rollout.memory_share, assumptions.engine_working_gb * GB
-        cache = None if compute.gpus_per_node else rollout.cpu_cache_gib * 2**30 / rollout.tensor_parallel
-        return memory.vllm_engine(model, rollout.dtype, rollout.tensor_parallel, share, working, cache)
+        cache = None if compute.gpus_per_node else rollout.cpu_cache_gib * 2**30
+        parallel = 1 if evaluating else rollout.tensor_parallel
+        return memory.vllm_engine(model, rollout.dtype, parallel, share, working, cache)
     if evaluating:
         rows = study.evaluation.batch_size
         longest = max(longest_sequence(study, benchmark.name) for benchmark in study.data.benchmarks)
@@ -171,8 +196,11 @@ def _moments(
         Moment(moment.phase, moment.name, state | staying | moment.items | reserve)
         for moment in memory.update_moments(model, compute, micro_batch)
     ]
+    # While they come, an engine that sleeps has only woken its weights.
+    awake = {k: v for k, v in engine.items() if k != "engine: KV cache"} if staying is not engine else engine
     return [
-        Moment("rollout", "engine awake", state | engine | handed | reserve),
+        Moment("rollout", "sampling", state | engine | reserve),
+        Moment("rollout", "handing over weights", state | awake | handed | reserve),
         *update,
         Moment("evaluation", "engine alone", engines["evaluation"].items | reserve),
     ]
@@ -191,7 +219,7 @@ def _hours(
     each = math.ceil(responses / (compute.processes // parallel))
     rollout_seconds, side_by_side = _draw(
         study, model, assumptions, engines["rollout"], training.rollout_batch_size,
-        drawn(study, TRAIN, each, training.max_new_tokens, lengths),
+        drawn(study, TRAIN, each, training.max_new_tokens, lengths), parallel,
     )  # fmt: skip
     evaluation_seconds = 0.0
     for benchmark in evaluated_benchmarks(study):
@@ -204,7 +232,7 @@ def _hours(
     return Hours(
         rollout_seconds * device_hours,
         update.seconds * device_hours,
-        evaluation_seconds * parallel / 3600,
+        evaluation_seconds / 3600,
         side_by_side,
         update,
         (rollout_seconds, update.seconds),
@@ -212,9 +240,15 @@ def _hours(
 
 
 def _draw(
-    study: Study, model: Architecture, assumptions: Assumptions, engine: Engine, at_once: int, responses: Drawn
+    study: Study,
+    model: Architecture,
+    assumptions: Assumptions,
+    engine: Engine,
+    at_once: int,
+    responses: Drawn,
+    parallel: int = 1,
 ) -> tuple[float, int]:
-    """Seconds of one engine, and how many responses run side by side. Transformers ends a batch before the next."""
+    """Seconds of one engine on ``parallel`` devices, and how many responses run side by side. Transformers ends a batch before the next."""
     on_gpus = study.compute.gpus_per_node > 0
     dtype = getattr(study.rollout, "dtype", "float32")
     rate = operations_per_second(study.compute, assumptions, dtype, study.threads)
@@ -226,7 +260,6 @@ def _draw(
     seconds, side_by_side = 0.0, 0
     for size in _cut(responses.responses, batches):
         batch = Drawn(size, responses.prompt, responses.mean, responses.limit)
-        parallel = getattr(study.rollout, "tensor_parallel", 1)
         taken, together = generation_seconds(model, engine, batch, at_once, parallel, rate, bandwidth, overhead)
         seconds, side_by_side = seconds + taken, max(side_by_side, together)
     return seconds, side_by_side

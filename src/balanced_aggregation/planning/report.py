@@ -1,7 +1,6 @@
-"""Plans as tables on the terminal, and as numbers in a JSON file."""
+"""Plans as tables on the terminal."""
 
-from dataclasses import asdict, fields
-from typing import Any
+from dataclasses import fields
 
 from rich.console import Console
 from rich.table import Table
@@ -9,7 +8,7 @@ from rich.table import Table
 from balanced_aggregation.config import TRAIN
 from balanced_aggregation.planning.assumptions import GB, LAYER_OVERHEAD_MS, Assumptions
 from balanced_aggregation.planning.checks import largest_moments
-from balanced_aggregation.planning.limits import longest_prompt, longest_sequence
+from balanced_aggregation.planning.limits import longest_prompt
 from balanced_aggregation.planning.plan import StudyPlan
 
 WIDTH = 98
@@ -28,42 +27,6 @@ def print_plans(plans: list[StudyPlan], assumptions: Assumptions) -> None:
     _print_assumptions(console, plans, assumptions)
 
 
-def to_json(plans: list[StudyPlan], assumptions: Assumptions) -> dict[str, Any]:
-    """The numbers of plans: bytes, seconds, device-hours, operations."""
-    return {"assumptions": asdict(assumptions), "plans": [_numbers(plan) for plan in plans]}
-
-
-def _numbers(plan: StudyPlan) -> dict[str, Any]:
-    study = plan.study
-    return {
-        "study": study.study,
-        "variant": getattr(study, "variant", None),
-        "device": _device(plan),
-        "trainings": plan.trainings,
-        "steps": study.training.steps,
-        "optimiser_updates": _updates(plan),
-        "evaluated_checkpoints": plan.checkpoints,
-        "model": asdict(plan.model) | {"embedding_share": plan.model.embedding_share},
-        "sampled_per_training": asdict(plan.sampled),
-        "trained_per_training": asdict(plan.sampled.times(study.training.epochs)),
-        "evaluated_per_checkpoint": asdict(plan.evaluated),
-        "largest_micro_batch_tokens": plan.micro_batch,
-        "memory_bytes": [
-            {"phase": m.phase, "moment": m.name, "items": m.items, "total": m.total, "fits": _fits(plan, m.total)}
-            for m in plan.moments
-        ],
-        "kv_cache": {
-            phase: {"bytes": engine.cache, "bytes_per_token": engine.token, "full_length_sequences": holds}
-            for phase, engine, _, holds in _caches(plan)
-        },
-        "host_bytes_of_sleeping_engines_per_node": plan.sleeping_bytes,
-        "disk_bytes_per_training": plan.checkpoint_bytes,
-        "device_hours": {case: asdict(plan.hours[case]) | {"study": plan.study_hours(case)} for case in CASES},
-        "problems": plan.problems,
-        "warnings": plan.warnings,
-    }
-
-
 def _print_plan(console: Console, plan: StudyPlan, assumptions: Assumptions) -> None:
     study, compute = plan.study, plan.study.compute
     console.rule(f"[bold]{plan.title}[/bold]", align="left")
@@ -74,7 +37,7 @@ def _print_plan(console: Console, plan: StudyPlan, assumptions: Assumptions) -> 
     )
     console.print(
         f"{len(study.rules)} rules x {len(study.seeds)} seeds = {plan.trainings} trainings of {study.training.steps:,} "
-        f"steps ({_updates(plan):,} updates); {plan.checkpoints} evaluated checkpoints, the initial model among them"
+        f"steps ({plan.updates:,} updates), {plan.checkpoints} checkpoints evaluated"
     )
     model = plan.model
     console.print(
@@ -88,8 +51,6 @@ def _print_plan(console: Console, plan: StudyPlan, assumptions: Assumptions) -> 
     _print_hours_notes(console, plan, assumptions)
     for warning in plan.warnings:
         console.print(f"[yellow]warning:[/yellow] {warning}", markup=True)
-    for problem in plan.problems:
-        console.print(f"[red]refused:[/red] {problem}", markup=True)
     console.print()
 
 
@@ -112,7 +73,7 @@ def _token_table(plan: StudyPlan) -> Table:
 def _memory_table(plan: StudyPlan) -> Table:
     largest = largest_moments(plan.moments)
     scale, unit = _memory_unit(plan)
-    table = _table(f"memory of one {_device(plan)}, {unit}", *largest)
+    table = _table(f"memory of one {plan.device}, {unit}", *largest)
     for item in dict.fromkeys(name for moment in largest.values() for name in moment.items):
         values = [moment.items.get(item, 0) for moment in largest.values()]
         if any(values):
@@ -127,22 +88,20 @@ def _memory_table(plan: StudyPlan) -> Table:
 
 def _print_memory_notes(console: Console, plan: StudyPlan) -> None:
     study, (scale, unit) = plan.study, _memory_unit(plan)
-    updates = [f"{m.name} {m.total / scale:.2f}" for m in plan.moments if m.phase == "update"]
-    console.print(f"update, its moments in {unit}: {', '.join(updates)};")
-    console.print(
-        f"  {plan.micro_batch:,} tokens in the largest micro-batch, activation checkpointing "
-        f"{'on' if study.compute.activation_checkpointing else 'off'}"
-    )
-    for phase, engine, longest, holds in _caches(plan):
+    for phase, largest in largest_moments(plan.moments).items():
+        others = [f"{m.name} {m.total / scale:.2f}" for m in plan.moments if m.phase == phase and m is not largest]
+        if others:
+            console.print(f"{phase}: most at {largest.name!r}; {', '.join(others)}")
+    checkpointing = "with" if study.compute.activation_checkpointing else "without"
+    console.print(f"largest micro-batch: {plan.micro_batch:,} tokens, {checkpointing} activation checkpointing")
+    for phase, engine, longest, holds in plan.caches():
         console.print(
             f"KV cache in {phase}: {max(engine.cache, 0) / scale:.2f} {unit} at {engine.token:,} bytes a token: "
             f"{holds:,} sequences of full length ({longest:,})"
         )
     if not study.compute.gpus_per_node:
         total = max(m.total for m in plan.moments if m.phase != "evaluation") * study.compute.processes_per_node
-        console.print(
-            f"RAM of a node: {total / scale:.2f} {unit}, beside Python and its libraries (about 1 GB a process)"
-        )
+        console.print(f"RAM of a node: {total / scale:.2f} {unit}, beside some 1 GB a process of Python's libraries")
     if plan.sleeping_bytes:
         console.print(f"RAM of a node for weights of sleeping engines: {plan.sleeping_bytes / GB:,.0f} GB")
     console.print(
@@ -151,7 +110,7 @@ def _print_memory_notes(console: Console, plan: StudyPlan) -> None:
 
 
 def _hours_table(plan: StudyPlan) -> Table:
-    table = _table(f"{_device(plan)}-hours", "training, expected", "training, worst", "study, expected", "study, worst")
+    table = _table(f"{plan.device}-hours", "training, expected", "training, worst", "study, expected", "study, worst")
     shares = plan.checkpoints / plan.trainings
     rows: dict[str, list[float]] = {}
     for stage in ("rollout", "update", "evaluation"):
@@ -173,14 +132,15 @@ def _print_hours_notes(console: Console, plan: StudyPlan, assumptions: Assumptio
     rate = (plan.sampled.expected / plan.sampled.responses - _mean_prompt(plan, assumptions)) * responses
     console.print(
         f"a step, expected: rollout {_seconds(rollout)} ({hours.side_by_side} side by side, "
-        f"{rate / rollout / study.compute.processes:,.0f} tokens/s a {_device(plan)}), update {_seconds(update)} "
+        f"{rate / rollout / study.compute.processes:,.0f} tokens/s a {plan.device}), update {_seconds(update)}"
     )
     work = hours.work
     achieved = work.useful / study.compute.processes / update / 1e12
-    line = f"  of the update: {work.useful:.2e} useful operations, {achieved:.3g} TFLOP/s a {_device(plan)}"
+    line = f"  of the update: {work.useful:.2e} useful operations, {achieved:.3g} TFLOP/s a {plan.device}"
     if study.compute.gpus_per_node:
         peak = assumptions.peak_tflops if study.compute.dtype == "bfloat16" else assumptions.peak_float32_tflops
-        line += f", {achieved / peak:.0%} of the peak; communication {_seconds(work.communicating)} beside it"
+        line += f", {achieved / peak:.0%} of peak;"
+        line += f" communication {_seconds(work.communicating)}"
     console.print(line)
     console.print(
         f"a training by the clock: {_hours(clock)} h expected, {_hours(worst)} h at worst, without verification"
@@ -219,14 +179,6 @@ def _print_assumptions(console: Console, plans: list[StudyPlan], assumptions: As
     console.print(", ".join(values))
 
 
-def _caches(plan: StudyPlan):
-    """Phase, engine, tokens of its longest sequence, and how many of those its cache holds."""
-    benchmarks = [benchmark.name for benchmark in plan.study.data.benchmarks]
-    for phase, names in {"rollout": [TRAIN], "evaluation": benchmarks}.items():
-        longest = max(longest_sequence(plan.study, name) for name in names)
-        yield phase, plan.engines[phase], longest, plan.engines[phase].full_length(longest)
-
-
 def _table(first: str, *others: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column(first, no_wrap=True)
@@ -235,22 +187,8 @@ def _table(first: str, *others: str) -> Table:
     return table
 
 
-def _updates(plan: StudyPlan) -> int:
-    training = plan.study.training
-    return training.steps * training.mini_batches * training.epochs
-
-
-def _device(plan: StudyPlan) -> str:
-    return "GPU" if plan.study.compute.gpus_per_node else "process"
-
-
-def _fits(plan: StudyPlan, total: float) -> bool | None:
-    compute = plan.study.compute
-    return total <= compute.gpu_memory_gb * GB if compute.gpus_per_node else None
-
-
 def _verdict(plan: StudyPlan, total: float) -> str:
-    return "fits" if _fits(plan, total) else "does not fit"
+    return "fits" if plan.fits(total) else "does not fit"
 
 
 def _memory_unit(plan: StudyPlan) -> tuple[float, str]:
@@ -258,18 +196,17 @@ def _memory_unit(plan: StudyPlan) -> tuple[float, str]:
 
 
 def _bytes(value: float) -> str:
-    return next(
-        f"{value / scale:,.1f} {unit}"
-        for scale, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"))
-        if value >= scale or unit == "MB"
-    )
+    for scale, unit in ((1e12, "TB"), (1e9, "GB")):
+        if value >= scale:
+            return f"{value / scale:,.1f} {unit}"
+    return f"{value / 1e6:,.1f} MB"
 
 
 def _big(value: float) -> str:
-    return next(
-        (f"{value / scale:.4g} {unit}" for scale, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M")) if value >= scale),
-        f"{value:,.0f}",
-    )
+    for scale, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if value >= scale:
+            return f"{value / scale:.4g} {unit}"
+    return f"{value:,.0f}"
 
 
 def _hours(value: float) -> str:

@@ -53,9 +53,8 @@ def drawn(study: Study, dataset: str, responses: int, limit: int, assumptions: A
     prompt, mean = float(longest_prompt(study, dataset)), float(limit)
     if assumptions:
         mean *= assumptions.mean_length
-        prompt *= (
-            1.0 if study.model.kind == "tiny" else assumptions.mean_prompt
-        )  # arithmetic is about as long as it can be
+        if study.model.kind != "tiny":  # its problems are about as long as they can be
+            prompt *= assumptions.mean_prompt
     return Drawn(responses, max(prompt, 1.0), max(mean, 1.0), limit)
 
 

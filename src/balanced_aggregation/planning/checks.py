@@ -58,8 +58,8 @@ def _vllm_problems(study: Study, model: Architecture, engines: dict[str, Engine]
         if engine.full_length(longest) < 1:
             problems.append(
                 f"{_cache_key(study)}: the KV cache has {max(engine.cache, 0) / 1e9:.2f} GB in {phase} and cannot hold "
-                f"one sequence of {longest} tokens, which takes {engine.token * longest / 1e9:.2f} GB beside weights of "
-                f"{engine.items['engine: weights'] / 1e9:.1f} GB"
+                f"one sequence of {longest} tokens, which takes {engine.token * longest / 1e9:.2f} GB beside weights "
+                f"of {engine.items['engine: weights'] / 1e9:.1f} GB"
             )
     return problems
 

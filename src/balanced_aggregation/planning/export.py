@@ -37,9 +37,7 @@ def _numbers(plan: StudyPlan) -> dict[str, Any]:
         },
         "host_bytes_of_sleeping_engines_per_node": plan.sleeping_bytes,
         "disk_bytes_per_training": plan.checkpoint_bytes,
-        "device_hours": {
-            case: asdict(plan.hours[case]) | {"study": plan.study_hours(case)} for case in ("expected", "worst")
-        },
+        "device_hours": {case: asdict(hours) | {"study": plan.study_hours(case)} for case, hours in plan.hours.items()},
         "problems": plan.problems,
         "warnings": plan.warnings,
     }

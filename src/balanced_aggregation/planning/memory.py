@@ -80,14 +80,6 @@ def head_activations(model: Architecture, element: int) -> int:
     return 4 * model.hidden + 4 + 4 * element * model.hidden
 
 
-def logits_chunk(model: Architecture, element: int, tokens: int) -> int:
-    """Bytes of the chunk of logits being worked on.
-
-    Logits and their gradient in ``c``; in float32 the logits, their log-softmax and the gradient.
-    """
-    return min(LOGITS_CHUNK, tokens * model.vocabulary) * (element + 3 * 4 + element)
-
-
 def update_moments(model: Architecture, compute: Compute, tokens: int) -> list[Moment]:
     """What an update adds to the resident memory, at the moments when there may be most of it.
 
@@ -95,6 +87,10 @@ def update_moments(model: Architecture, compute: Compute, tokens: int) -> list[M
     backward; of the layers there is the current one, the next one being fetched, and the buffer it is gathered in.
     Gradients of the current unit are whole in ``c``, and in float32 where they are reduced (the layer before may still
     be under way). In backward about ``c (2h + 3i)`` a token are gradients of a layer's activations.
+
+    Of the logits a chunk is held at a time: in float32 its log-softmax, the gradient of that, and its own, ``12`` bytes
+    an element; then, in ``c``, its own, while the output layer's gradient is there three times (the sum so far, the
+    chunk's, the new sum).
 
     Args:
         model: shapes.
@@ -109,12 +105,11 @@ def update_moments(model: Architecture, compute: Compute, tokens: int) -> list[M
     flowing = c * (2 * model.hidden + 3 * model.intermediate) * tokens
     gathered, chunk = "gathered weights", "logits chunk"
     activations, gradients = "activations", "whole gradients"
-    at_head = {
-        gathered: c * (root + 2 * layer) * sharded,
-        activations: saved + around_head,
-        chunk: logits_chunk(model, c, tokens),
-        gradients: c * head,
-    }
+    before_layers = {gathered: c * (root + 2 * layer) * sharded, activations: saved + around_head}
+    logits = min(LOGITS_CHUNK, tokens * model.vocabulary)
+    copies = 3 if tokens * model.vocabulary > LOGITS_CHUNK else 1
+    at_logits = before_layers | {chunk: 12 * logits, gradients: c * head}
+    at_head = before_layers | {chunk: c * logits, gradients: copies * c * head}
     at_layer = {
         gathered: c * (root + 3 * layer) * sharded,
         activations: saved + again + flowing + c * model.hidden * tokens,
@@ -129,6 +124,7 @@ def update_moments(model: Architecture, compute: Compute, tokens: int) -> list[M
     all_weights = model.parameters if compute.gpus_per_node else model.largest_parameter
     at_step = {"optimiser's temporaries": 4 * all_weights / (compute.processes if sharded else 1)}
     named = {
+        "logits": at_logits,
         "output layer": at_head,
         "backward of a layer": at_layer,
         "end of backward": at_root,

@@ -135,12 +135,12 @@ def _print_hours_notes(console: Console, plan: StudyPlan, assumptions: Assumptio
         f"{rate / rollout / study.compute.processes:,.0f} tokens/s a {plan.device}), update {_seconds(update)}"
     )
     work = hours.work
-    achieved = work.useful / study.compute.processes / update / 1e12
-    line = f"  of the update: {work.useful:.2e} useful operations, {achieved:.3g} TFLOP/s a {plan.device}"
+    achieved = work.useful / study.compute.processes / update
+    speed = f"{achieved / 1e12:.0f} TFLOP/s" if achieved >= 1e13 else f"{achieved / 1e9:,.1f} GFLOP/s"
+    line = f"  of the update: {work.useful:.2e} useful operations, {speed} a {plan.device}"
     if study.compute.gpus_per_node:
         peak = assumptions.peak_tflops if study.compute.dtype == "bfloat16" else assumptions.peak_float32_tflops
-        line += f", {achieved / peak:.0%} of peak;"
-        line += f" communication {_seconds(work.communicating)}"
+        line += f", {achieved / peak / 1e12:.0%} of peak; communication {_seconds(work.communicating)}"
     console.print(line)
     console.print(
         f"a training by the clock: {_hours(clock)} h expected, {_hours(worst)} h at worst, without verification"

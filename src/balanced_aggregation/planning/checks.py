@@ -67,7 +67,7 @@ def _vllm_problems(study: Study, model: Architecture, engines: dict[str, Engine]
 def _cache_key(study: Study) -> str:
     if study.compute.gpus_per_node:
         return f"rollout.memory_share = {study.rollout.memory_share:g}"
-    return f"rollout.cpu_cache_gib = {study.rollout.cpu_cache_gib}"
+    return f"rollout.cpu_cache_gib = {study.rollout.cpu_cache_gib:g}"
 
 
 def largest_moments(moments: list[Moment]) -> dict[str, Moment]:

@@ -4,6 +4,7 @@ from dataclasses import fields
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from balanced_aggregation.config import TRAIN
 from balanced_aggregation.planning.assumptions import GB, LAYER_OVERHEAD_MS, Assumptions
@@ -19,7 +20,7 @@ CASES = ("expected", "worst")
 
 def print_plans(plans: list[StudyPlan], assumptions: Assumptions) -> None:
     """Print a section for each plan, their sum, and the assumptions."""
-    console = Console(width=WIDTH, highlight=False, soft_wrap=False)
+    console = Console(width=WIDTH, highlight=False, markup=False)
     for plan in plans:
         _print_plan(console, plan, assumptions)
     if len(plans) > 1:
@@ -29,7 +30,7 @@ def print_plans(plans: list[StudyPlan], assumptions: Assumptions) -> None:
 
 def _print_plan(console: Console, plan: StudyPlan, assumptions: Assumptions) -> None:
     study, compute = plan.study, plan.study.compute
-    console.rule(f"[bold]{plan.title}[/bold]", align="left")
+    console.rule(Text(plan.title, "bold"), align="left")
     where = f"{compute.nodes} x {compute.gpus_per_node} GPUs" if compute.gpus_per_node else "CPU study"
     console.print(
         f"{where}, {compute.processes} process{'es' * (compute.processes > 1)} a training, {compute.strategy}, "
@@ -50,7 +51,7 @@ def _print_plan(console: Console, plan: StudyPlan, assumptions: Assumptions) -> 
     console.print(_hours_table(plan))
     _print_hours_notes(console, plan, assumptions)
     for warning in plan.warnings:
-        console.print(f"[yellow]warning:[/yellow] {warning}", markup=True)
+        console.print(f"warning: {warning}", style="yellow")
     console.print()
 
 
@@ -153,7 +154,7 @@ def _mean_prompt(plan: StudyPlan, assumptions: Assumptions) -> float:
 
 
 def _print_total(console: Console, plans: list[StudyPlan]) -> None:
-    console.rule("[bold]all variants[/bold]", align="left")
+    console.rule(Text("all variants", "bold"), align="left")
     table = _table("device-hours", "trainings", "checkpoints", "expected", "worst")
     for plan in plans:
         sums = [sum(plan.study_hours(case).values()) for case in CASES]
@@ -163,6 +164,7 @@ def _print_total(console: Console, plans: list[StudyPlan]) -> None:
     counts = (str(sum(getattr(plan, name) for plan in plans)) for name in ("trainings", "checkpoints"))
     table.add_row("sum", *counts, *map(_hours, total), style="bold")
     console.print(table)
+    console.print()
 
 
 def _print_assumptions(console: Console, plans: list[StudyPlan], assumptions: Assumptions) -> None:

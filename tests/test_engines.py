@@ -8,7 +8,7 @@ from balanced_aggregation.config import TransformersRollout, VllmRollout
 from balanced_aggregation.errors import UserError
 from balanced_aggregation.models import end_token_ids, load_model, save_model
 from balanced_aggregation.rollout import Sampling
-from balanced_aggregation.rollout.engines import create_engine, longest_sequence
+from balanced_aggregation.rollout.engines import create_engine, longest_request
 
 
 @pytest.fixture
@@ -48,5 +48,5 @@ def test_end_tokens_of_a_folder_are_those_of_the_model_in_it(folder, tokenizer, 
     assert ids == ([1, 3, 7] if declared == "as a list" else [1])
 
 
-def test_the_longest_sequence(tokenizer):
-    assert longest_sequence(tokenizer, ["1+2=", "1+2+3="], 10) == 16
+def test_the_longest_request(tokenizer):
+    assert longest_request(tokenizer, ["1+2=", "1+2+3="], 10) == 16

@@ -15,6 +15,7 @@ from balanced_aggregation.config import Study
 from balanced_aggregation.errors import GoldError, InfrastructureError, UserError
 from balanced_aggregation.files import write_text
 from balanced_aggregation.layout import Layout
+from balanced_aggregation.planning.assumptions import Assumptions
 from balanced_aggregation.study_file import load_studies, load_study
 
 StudyFile = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="STUDY", help="The study's YAML file.")]
@@ -36,6 +37,30 @@ def validate(study: StudyFile) -> None:
         variant = f", variant {loaded.variant}" if loaded.variant else ""
         print(f"{study}{variant}: {len(loaded.rules)} rules ({names}) x {len(loaded.seeds)} seeds", end="")
         print(f" = {runs} trainings of {loaded.training.steps} steps, evaluated at {loaded.evaluated_steps}")
+
+
+@app.command
+def plan(
+    study: StudyFile,
+    json: Annotated[Path | None, tyro.conf.arg(help="Write the numbers to this file as well.")] = None,
+    config: Annotated[Path | None, tyro.conf.arg(help="A config.json that says what shapes the model has.")] = None,
+    assumptions: tyro.conf.OmitArgPrefixes[Assumptions] = Assumptions(),  # noqa: B008
+) -> None:
+    """Say what a study needs before it runs: tokens, memory, hours; refuse what cannot work."""
+    from balanced_aggregation.files import write_json
+    from balanced_aggregation.planning.architecture import find_architecture
+    from balanced_aggregation.planning.export import to_json
+    from balanced_aggregation.planning.plan import make_plan
+    from balanced_aggregation.planning.report import print_plans
+
+    assumptions.check()
+    plans = [make_plan(s, find_architecture(s.model, config), assumptions) for s in load_studies(study)]
+    print_plans(plans, assumptions)
+    if json:
+        write_json(json, to_json(plans, assumptions))
+    variant = (lambda p: f"{p.title}: ") if len(plans) > 1 else lambda p: ""
+    if problems := [variant(p) + problem for p in plans for problem in p.problems]:
+        raise UserError("\n".join(problems))
 
 
 @app.command

@@ -27,6 +27,7 @@ _NOT_TRAINING = (
     "commands/score.py",
     "evaluation",
     "launch.py",
+    "planning",
     "reporting",
     "study_schema.py",
     "tracking.py",

@@ -11,7 +11,7 @@ from balanced_aggregation.files import read_json
 from balanced_aggregation.layout import Layout
 from balanced_aggregation.models import load_tokenizer
 from balanced_aggregation.provenance import response_settings, response_source_digest, versions
-from balanced_aggregation.rollout.engines import create_engine, longest_sequence
+from balanced_aggregation.rollout.engines import create_engine, longest_request
 from balanced_aggregation.seeding import derive_seed, make_deterministic
 
 
@@ -39,7 +39,7 @@ def generate(study: Study, layout: Layout, checkpoint: Checkpoint, benchmark: st
         folder,
         tokenizer,
         max_sequences=at_once,
-        max_length=longest_sequence(tokenizer, problems["prompt"], decoding.max_new_tokens),
+        max_length=longest_request(tokenizer, problems["prompt"], decoding.max_new_tokens),
     )
     seed = derive_seed(study.evaluation.seed, "evaluation", benchmark)
     try:

@@ -1,10 +1,7 @@
 """The stage of training: put together from the parts of the package."""
 
-import copy
 from pathlib import Path
 from typing import Any
-
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from balanced_aggregation.aggregation import RULES, Rule
 from balanced_aggregation.checkpoints import checkpoint_folder
@@ -13,15 +10,15 @@ from balanced_aggregation.data import read_problems
 from balanced_aggregation.errors import UserError
 from balanced_aggregation.files import read_json, write_json, write_text
 from balanced_aggregation.layout import Layout
-from balanced_aggregation.models import end_token_ids, load_model
+from balanced_aggregation.models import load_model
+from balanced_aggregation.planning.limits import check_positions
 from balanced_aggregation.provenance import (
     git_commit,
     training_fingerprint,
     weights_digest,
 )
 from balanced_aggregation.rewards import VerifierPool
-from balanced_aggregation.rollout import RolloutEngine
-from balanced_aggregation.rollout.transformers_engine import TransformersEngine
+from balanced_aggregation.rollout.engines import create_engine, longest_request
 from balanced_aggregation.rule_loading import bind_rule
 from balanced_aggregation.seeding import make_deterministic
 from balanced_aggregation.tracking import RunTracker
@@ -55,6 +52,7 @@ def train(study: Study, layout: Layout, rule_name: str, seed: int) -> None:
             f"training.prompts_per_step = {study.training.prompts_per_step}: "
             f"only {len(problems)} problems of data.train are left"
         )
+    check_positions(study, model.config.max_position_embeddings)
     task = Task(study.training, seed, _rules(study, rule), rule.name, problems, study.evaluated_steps)
     folder = layout.run(rule.name, seed)
     fingerprint, observers, tracker = None, [], None
@@ -67,7 +65,14 @@ def train(study: Study, layout: Layout, rule_name: str, seed: int) -> None:
             observers.append(tracker)
     try:
         with VerifierPool(study.verifiers) as verifiers:
-            engine = _engine(study, layout, model, tokenizer)  # from whole weights, before they are sharded
+            engine = create_engine(
+                study.rollout,
+                layout.initial_model,
+                tokenizer,
+                max_sequences=study.training.rollout_batch_size,
+                max_length=longest_request(tokenizer, problems["prompt"], study.training.max_new_tokens),
+                model=None if study.compute.strategy == "fsdp" else model,  # a sharded one cannot be sampled from
+            )
             reference = None
             if study.training.kl_coefficient:
                 reference = Policy(load_model(layout.initial_model)[0], study.compute, world)
@@ -111,14 +116,6 @@ def _publish(
             "commit": git_commit(),
         },
     )
-
-
-def _engine(study: Study, layout: Layout, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> RolloutEngine:
-    """What samples: vLLM, or transformers from the trainer's own model, unless that is going to be sharded."""
-    if study.compute.strategy == "fsdp":
-        model = copy.deepcopy(model)
-    ends = end_token_ids(model, tokenizer)
-    return TransformersEngine(model, ends, tokenizer.pad_token_id, study.training.rollout_batch_size)
 
 
 def _rules(study: Study, rule: RuleChoice) -> dict[str, Rule]:

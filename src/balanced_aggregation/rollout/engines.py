@@ -27,7 +27,7 @@ def create_engine(
         folder: the model, as `models.save_model` writes it.
         tokenizer: of the model.
         max_sequences: responses sampled side by side.
-        max_length: most tokens of a prompt and its response together; see `longest_sequence`.
+        max_length: most tokens of a prompt and its response together; see `longest_request`.
         model: the same model, loaded, for an engine that samples from the trainer's own; if missing, it is loaded.
 
     Raises:
@@ -43,6 +43,6 @@ def create_engine(
     return TransformersEngine(model, end_token_ids(model, tokenizer), tokenizer.pad_token_id, max_sequences)
 
 
-def longest_sequence(tokenizer: PreTrainedTokenizerBase, prompts: Iterable[str], max_new_tokens: int) -> int:
+def longest_request(tokenizer: PreTrainedTokenizerBase, prompts: Iterable[str], max_new_tokens: int) -> int:
     """Most tokens that a prompt and its response can have together."""
     return max(len(tokenizer.encode(prompt, add_special_tokens=False)) for prompt in prompts) + max_new_tokens

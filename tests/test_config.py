@@ -96,6 +96,26 @@ def test_a_wrong_study_is_one_line_that_names_key_value_and_what_is_allowed(path
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("training/temperature", 2.5, "temperature = 2.5 of training: rollout.engine = 'vllm' has 0.01 to 2"),
+        ("training/temperature", 0.001, "temperature = 0.001 of training: rollout.engine = 'vllm' has 0.01 to 2"),
+        ("evaluation/temperature", 3, "temperature = 3.0 of benchmark short-chains: rollout.engine = 'vllm' has"),
+        ("rollout/tensor_parallel", 2, "rollout.tensor_parallel = 2: must divide the 1 processes of a node"),
+    ],
+)
+def test_what_vllm_would_quietly_change_is_refused(path, value, message):
+    study = {**changed("training/steps", 1), "rollout": {"engine": "vllm"}}
+    section, key = path.split("/")
+    study[section] = {**study[section], key: value}
+    with pytest.raises(UserError, match="^x: ") as caught:
+        parse_study(study, "x")
+    assert message in str(caught.value)
+    if section != "rollout":
+        parse_study({**study, "rollout": {"engine": "transformers"}}, "x")
+
+
 def test_every_mistake_has_its_line():
     study = changed("training/group_size", 0)
     del study["model"]

@@ -33,7 +33,8 @@ def step(number):
 
 
 def tracker(place, fingerprint=None):
-    return RunTracker(place, "token", 0, fingerprint or {"settings": "a"}, {"training.steps": 4})
+    made_from = {"versions": {"torch": "2.13.0"}, **(fingerprint or {"settings": "a"})}
+    return RunTracker(place, "token", 0, made_from, {"training.steps": 4})
 
 
 def trainings(place):

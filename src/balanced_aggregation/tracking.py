@@ -112,7 +112,7 @@ class RunTracker:
                     "mlflow.source.git.commit": git_commit() or "unknown",
                     "rule": rule,
                     "seed": str(seed),
-                    **{f"version.{name}": version for name, version in fingerprint.get("versions", {}).items()},
+                    **{f"version.{name}": version for name, version in fingerprint["versions"].items()},
                 }
                 name = f"{rule} seed {seed}"
                 run_id = self._client.create_run(place["experiment_id"], tags=tags, run_name=name).info.run_id

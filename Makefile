@@ -4,7 +4,7 @@ SHELL := /bin/bash
 export OMP_NUM_THREADS ?= 1
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 
-.PHONY: study test smollm2 lighteval lint clean
+.PHONY: study test smollm2 lighteval trl lint clean
 
 # The default study: data, warm start, training, evaluation, tables, figures.
 study: .venv/installed
@@ -27,6 +27,9 @@ smollm2: .venv/installed
 # lighteval, to replay stored responses, in an environment of its own.
 lighteval: .venv-lighteval/installed
 
+# TRL, for benchmarks/against_trl.py alone, in an environment of its own.
+trl: .venv-trl/installed
+
 # Before an environment is made.
 define check_python
 $(PYTHON) -c 'import sys; v = sys.version_info[:2]; v == (3, 11) or sys.exit(f"Python 3.11 is needed, {v[0]}.{v[1]} found: make PYTHON=/path/to/python3.11")'
@@ -45,5 +48,11 @@ endef
 	.venv-lighteval/bin/python -m pip install --quiet --no-deps -r envs/lighteval.lock
 	touch $@
 
+.venv-trl/installed: envs/trl.lock
+	$(check_python)
+	$(PYTHON) -m venv --clear .venv-trl
+	.venv-trl/bin/python -m pip install --quiet --no-deps -r envs/trl.lock
+	touch $@
+
 clean:
-	rm -rf .venv .venv-lighteval results/default
+	rm -rf .venv .venv-lighteval .venv-trl results/default

@@ -138,20 +138,23 @@ def choose_tokens(
     Raises:
         FloatingPointError: the logits hold a NaN, or overflow at this temperature.
     """
-    log_probs = torch.log_softmax(logits / (sampling.temperature or 1.0), dim=-1)
-    probs = log_probs.exp()
-    if sampling.top_p < 1:
-        probs = _nucleus(probs, sampling.top_p)
+    scores = logits / sampling.temperature if sampling.temperature not in (0, 1) else logits
+    scores = scores - scores.amax(-1, keepdim=True)
+    probs = scores.exp()  # but for a factor
     cumulative = probs.cumsum(-1, dtype=torch.float64)
-    total = cumulative[:, -1]
-    if torch.isnan(total).any():
+    log_norm = cumulative[:, -1:].log().to(scores.dtype)
+    if torch.isnan(log_norm).any():
         raise FloatingPointError("the model's probabilities are not numbers")
     if sampling.temperature == 0:
-        tokens = log_probs.argmax(-1)
+        tokens = scores.argmax(-1, keepdim=True)
     else:
+        if sampling.top_p < 1:
+            probs = probs.double() / cumulative[:, -1:]
+            cumulative = _nucleus(probs, sampling.top_p).cumsum(-1)
+        total = cumulative[:, -1]
         point = torch.minimum(uniform * total, torch.nextafter(total, torch.zeros_like(total)))
-        tokens = torch.searchsorted(cumulative, point[:, None], right=True).squeeze(1)
-    return tokens, log_probs.gather(1, tokens[:, None]).squeeze(1)
+        tokens = torch.searchsorted(cumulative, point[:, None], right=True)
+    return tokens.squeeze(1), (scores.gather(1, tokens) - log_norm).squeeze(1)
 
 
 def _nucleus(probs: Float[Tensor, "b vocabulary"], top_p: float) -> Float[Tensor, "b vocabulary"]:

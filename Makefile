@@ -4,7 +4,7 @@ SHELL := /bin/bash
 export OMP_NUM_THREADS ?= 1
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 
-.PHONY: study test smollm2 vllm gpu lighteval lint clean
+.PHONY: study test smollm2 vllm gpu lighteval trl lint clean
 
 # The default study: data, warm start, training, evaluation, tables, figures.
 study: .venv/installed
@@ -32,6 +32,9 @@ gpu: .venv-gpu/installed
 
 # lighteval, to replay stored responses, in an environment of its own.
 lighteval: .venv-lighteval/installed
+
+# TRL, for benchmarks/against_trl.py alone, in an environment of its own.
+trl: .venv-trl/installed
 
 # Before an environment is made.
 define check_python
@@ -65,5 +68,11 @@ endef
 	.venv-lighteval/bin/python -m pip install --quiet --no-deps -r envs/eval.lock
 	touch $@
 
+.venv-trl/installed: envs/trl.lock
+	$(check_python)
+	$(PYTHON) -m venv --clear .venv-trl
+	.venv-trl/bin/python -m pip install --quiet --no-deps -r envs/trl.lock
+	touch $@
+
 clean:
-	rm -rf .venv .venv-vllm .venv-gpu .venv-lighteval results/default
+	rm -rf .venv .venv-vllm .venv-gpu .venv-lighteval .venv-trl results/default

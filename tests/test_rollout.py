@@ -2,9 +2,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import LlamaConfig, LlamaForCausalLM
+from transformers.cache_utils import DynamicLayer
 
 from balanced_aggregation.models import create_tiny_model
 from balanced_aggregation.rollout import Sampling
+from balanced_aggregation.rollout.decoding import InPlaceLayer, keep_rows
 from balanced_aggregation.rollout.transformers_engine import TransformersEngine, choose_tokens
 from balanced_aggregation.training.batch import token_log_probs
 
@@ -31,6 +34,50 @@ def test_greedy_equals_generate_of_transformers(make_model):
         )  # fmt: skip
         assert response.token_ids == output[0, len(prompt) :].tolist()
         assert response.truncated == (response.token_ids[-1] != END)
+
+
+@pytest.mark.parametrize("key_value_heads", [1, 2, 4])
+def test_query_heads_that_share_keys(key_value_heads):
+    """Greedy decoding with grouped-query attention, padding, and responses that end at different lengths."""
+    torch.manual_seed(2)
+    config = LlamaConfig(
+        vocab_size=17, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=key_value_heads, initializer_range=0.5,
+    )  # fmt: skip
+    model = LlamaForCausalLM(config).double().eval()
+    before = model.config._attn_implementation
+    responses = engine(model, ends=(1, 5, 9)).generate(PROMPTS, seeds(1), Sampling(0, max_new_tokens=40))
+    assert len({len(r.token_ids) for r in responses}) > 1
+    for prompt, response in zip(PROMPTS, responses, strict=True):
+        ids = torch.tensor([prompt + response.token_ids])
+        with torch.no_grad():
+            expected = torch.log_softmax(model(input_ids=ids).logits[0, len(prompt) - 1 : -1].float(), -1).max(-1)
+        assert response.token_ids == expected.indices.tolist()
+        torch.testing.assert_close(torch.tensor(response.log_probs), expected.values)
+    assert model.config._attn_implementation == before
+
+
+@given(keep=st.lists(st.booleans(), min_size=1, max_size=30).filter(any))
+def test_rows_that_are_kept_move_only_into_gaps(keep):
+    order = keep_rows(torch.tensor(keep)).tolist()
+    assert sorted(order) == [i for i, kept in enumerate(keep) if kept]
+    assert all(order[i] == i for i in range(len(order)) if keep[i])
+
+
+def test_the_cache_holds_what_it_was_given():
+    """Against a cache that concatenates, through growth, expansion of the rows, and rows that leave."""
+    layer, reference = InPlaceLayer(longest=20), DynamicLayer()
+    generator = torch.Generator().manual_seed(0)
+    for step, rows in enumerate([[0], [0, 0, 0, 0], None, None, [0, 3, 2], None, None, [2, 1], None, [1], None]):
+        if rows is None:
+            rows = range(len(reference.keys))
+        elif step:
+            layer.batch_select_indices(torch.tensor(rows))
+            reference.batch_select_indices(torch.tensor(rows))
+        new = torch.randn(2, len(rows), 2, 3 if step == 0 else 1, 4, generator=generator)
+        found, expected = layer.update(*new), reference.update(*new)
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+        assert layer.get_seq_length() == reference.get_seq_length() <= 20
 
 
 @pytest.mark.parametrize("pad", [0, END])

@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Sequence
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
 from balanced_aggregation.rollout import Finished, Response, Sampling
+from balanced_aggregation.rollout.decoding import in_place_cache, keep_rows, single_token_attention
 
 
 class TransformersEngine:
@@ -34,10 +35,11 @@ class TransformersEngine:
         """See `RolloutEngine.generate`."""
         rows = [(prompt, seed) for prompt, own in zip(prompts, seeds, strict=True) for seed in own]
         responses: list[Response] = []
-        for first in range(0, len(rows), self.batch_size):
-            batch = rows[first : first + self.batch_size]
-            report = None if finished is None else lambda row, r, first=first: finished(first + row, r)
-            responses += self._generate_batch(batch, sampling, report)
+        with single_token_attention(self.model):
+            for first in range(0, len(rows), self.batch_size):
+                batch = rows[first : first + self.batch_size]
+                report = None if finished is None else lambda row, r, first=first: finished(first + row, r)
+                responses += self._generate_batch(batch, sampling, report)
         return responses
 
     @torch.no_grad()
@@ -55,19 +57,22 @@ class TransformersEngine:
         tokens: list[list[int]] = [[] for _ in rows]
         log_probs: list[list[float]] = [[] for _ in rows]
         responses: list[Response | None] = [None] * len(rows)
-        live = torch.arange(len(rows))  # rows of the batch that go on
+        live = torch.arange(len(rows))  # rows of the batch that go on, in the order in which the cache holds them
 
         prompts = list(dict.fromkeys(tuple(prompt) for prompt, _ in rows))
         places = {prompt: place for place, prompt in enumerate(prompts)}
         prompt_of = torch.tensor([places[tuple(prompt)] for prompt, _ in rows])
         input_ids, mask = self._left_padded(prompts)
-        cache = DynamicCache(config=self.model.config)
-        logits = self._forward(input_ids, mask, cache)[prompt_of]
+        width = input_ids.shape[1]
+        cache = in_place_cache(self.model, width + sampling.max_new_tokens)
+        positions = (mask.cumsum(1) - 1).clamp(min=0)
+        logits = self._forward(input_ids, mask, positions, cache)[prompt_of]
         cache.batch_select_indices(prompt_of)
-        mask = mask[prompt_of]
+        mask = torch.nn.functional.pad(mask, (0, sampling.max_new_tokens), value=1)[prompt_of]
+        positions = positions[prompt_of, -1:]
         for step in range(sampling.max_new_tokens):
             chosen, chosen_log_probs = choose_tokens(logits, uniform[live, step], sampling)
-            is_end = torch.isin(chosen, self.end_token_ids)
+            is_end = self._is_end(live, step, chosen)
             for row, token, log_prob, end in zip(
                 live.tolist(), chosen.tolist(), chosen_log_probs.tolist(), is_end.tolist(), strict=True
             ):
@@ -77,22 +82,27 @@ class TransformersEngine:
                     responses[row] = Response(tokens[row], log_probs[row], truncated=not end)
                     if finished:
                         finished(row, responses[row])
-            if step + 1 == sampling.max_new_tokens:
+            if step + 1 == sampling.max_new_tokens or is_end.all():
                 break
             if is_end.any():
-                going_on = (~is_end).nonzero().squeeze(1)
-                if going_on.numel() == 0:
-                    break
-                live, chosen, mask = live[going_on], chosen[going_on], mask[going_on]
-                cache.batch_select_indices(going_on)
-            mask = torch.cat([mask, mask.new_ones(len(live), 1)], dim=1)
-            logits = self._forward(chosen[:, None], mask, cache)
+                order = keep_rows(~is_end)
+                live, chosen, mask, positions = live[order], chosen[order], mask[order], positions[order]
+                cache.batch_select_indices(order)
+            positions += 1
+            logits = self._forward(chosen[:, None], mask[:, : width + step + 1], positions, cache)
         return responses
 
+    def _is_end(self, rows: Int[Tensor, " b"], step: int, tokens: Int[Tensor, " b"]) -> Bool[Tensor, " b"]:
+        """Which of the rows end with the tokens that they drew at this step."""
+        return torch.isin(tokens, self.end_token_ids)
+
     def _forward(
-        self, input_ids: Int[Tensor, "b new"], mask: Int[Tensor, "b all"], cache: DynamicCache
+        self,
+        input_ids: Int[Tensor, "b new"],
+        mask: Int[Tensor, "b all"],
+        positions: Int[Tensor, "b new"],
+        cache: DynamicCache,
     ) -> Float[Tensor, "b vocabulary"]:
-        positions = (mask.cumsum(1) - 1).clamp(min=0)[:, -input_ids.shape[1] :]
         output = self.model(
             input_ids=input_ids,
             attention_mask=mask,
@@ -136,20 +146,23 @@ def choose_tokens(
     Raises:
         FloatingPointError: the logits hold a NaN, or overflow at this temperature.
     """
-    log_probs = torch.log_softmax(logits / (sampling.temperature or 1.0), dim=-1)
-    if torch.isnan(log_probs).any():
+    scores = logits / sampling.temperature if sampling.temperature not in (0, 1) else logits
+    scores = scores - scores.amax(-1, keepdim=True)
+    probs = scores.exp()  # but for a factor
+    cumulative = probs.cumsum(-1, dtype=torch.float64)
+    log_norm = cumulative[:, -1:].log().to(scores.dtype)
+    if torch.isnan(log_norm).any():
         raise FloatingPointError("the model's probabilities are not numbers")
     if sampling.temperature == 0:
-        tokens = log_probs.argmax(-1)
+        tokens = scores.argmax(-1, keepdim=True)
     else:
-        probs = log_probs.double().exp()
         if sampling.top_p < 1:
-            probs = _nucleus(probs, sampling.top_p)
-        cumulative = probs.cumsum(-1)
+            probs = probs.double() / cumulative[:, -1:]
+            cumulative = _nucleus(probs, sampling.top_p).cumsum(-1)
         total = cumulative[:, -1]
         point = torch.minimum(uniform * total, torch.nextafter(total, torch.zeros_like(total)))
-        tokens = torch.searchsorted(cumulative, point[:, None], right=True).squeeze(1)
-    return tokens, log_probs.gather(1, tokens[:, None]).squeeze(1)
+        tokens = torch.searchsorted(cumulative, point[:, None], right=True)
+    return tokens.squeeze(1), (scores.gather(1, tokens) - log_norm).squeeze(1)
 
 
 def _nucleus(probs: Float[Tensor, "b vocabulary"], top_p: float) -> Float[Tensor, "b vocabulary"]:

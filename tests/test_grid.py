@@ -2,7 +2,6 @@
 
 import re
 import sys
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -87,4 +86,4 @@ def test_twenty_thousand_jobs_are_planned(tmp_path, monkeypatch):
     study = study_of(20_000)
     (one,) = Plan(study, ["x"]).studies.values()
     assert 2 * len(one.evaluated) + len(one.finished_runs) // 2 >= 20_000
-    succeed(Path("large"), "--dry-run", "--quiet", study=study)
+    succeed(tmp_path / "large", "--dry-run", "--quiet", study=study)

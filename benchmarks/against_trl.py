@@ -34,7 +34,7 @@ from balanced_aggregation.data.arithmetic import SYMBOLS, draw_chains
 from balanced_aggregation.models import character_tokenizer, create_tiny_model, load_pretrained, save_model
 
 SIZES = {
-    "tiny": {"prompts": 16, "longest": 96, "micro_batch_tokens": 1024},
+    "tiny": {"prompts": 16, "longest": 96, "micro_batch_tokens": 2048},
     "smollm2": {"prompts": 2, "longest": 64, "micro_batch_tokens": 512},
 }
 GROUP_SIZE = 8

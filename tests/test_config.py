@@ -102,6 +102,7 @@ def test_a_wrong_study_is_one_line_that_names_key_value_and_what_is_allowed(path
         ("training/temperature", 2.5, "temperature = 2.5 of training: rollout.engine = 'vllm' has 0.01 to 2"),
         ("training/temperature", 0.001, "temperature = 0.001 of training: rollout.engine = 'vllm' has 0.01 to 2"),
         ("evaluation/temperature", 3, "temperature = 3.0 of benchmark short-chains: rollout.engine = 'vllm' has"),
+        ("compute/gpus_per_node", 1, "rollout.engine = 'transformers': samples on a CPU"),
         ("rollout/tensor_parallel", 2, "rollout.tensor_parallel = 2: must divide the 1 processes of a node"),
     ],
 )
@@ -109,7 +110,7 @@ def test_what_vllm_would_quietly_change_is_refused(path, value, message):
     study = {**changed("training/steps", 1), "rollout": {"engine": "vllm"}}
     section, key = path.split("/")
     study[section] = {**study[section], key: value}
-    with pytest.raises(UserError, match="^x: ") as caught:
+    with pytest.raises(UserError, match=r"^x: ") as caught:
         parse_study(study, "x")
     assert message in str(caught.value)
     if section != "rollout":

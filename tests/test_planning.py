@@ -428,7 +428,6 @@ def test_what_cannot_work_is_refused(values, message, tmp_path, monkeypatch, cap
         ({"compute__nodes": 200}, "training.prompts_per_step = 128: there are fewer responses than engines (1600)"),
         ({"rollout__memory_share": 0.2}, "training.rollout_batch_size = 256: the KV cache holds 9 responses of full"),
         ({"compute__dtype": "float32"}, "compute.dtype = 'float32': a GPU is many times as fast"),
-        ({"rollout": {"engine": "transformers"}}, "rollout.engine = 'transformers': samples in float32"),
         ({"compute__nodes": 8, "training__mini_batches": 32}, "training.micro_batch_tokens = 16384: updates wait for"),
     ],
 )  # fmt: skip

@@ -21,7 +21,7 @@ STUDY = """
 study: s
 rules: [token, balanced]
 seeds: [0, 1]
-model: {kind: tiny, layers: 2}
+model: {kind: tiny, layers: 2, heads: 2}
 data:
   train: {kind: arithmetic, problems: 50}
   benchmarks: [{kind: arithmetic, name: a, problems: 5}]

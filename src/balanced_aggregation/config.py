@@ -470,6 +470,8 @@ class Study(Section):
                 raise ValueError(f"{key} = {too_large[0]}: at most samples = {resolved.samples} of {benchmark.name}")
             if self.evaluation.lighteval and benchmark.kind == "arithmetic":
                 raise ValueError(f"evaluation.lighteval = True: has no task for the arithmetic of {benchmark.name!r}")
+        if self.rollout.engine == "transformers" and self.compute.gpus_per_node:
+            raise ValueError("rollout.engine = 'transformers': samples on a CPU; compute.gpus_per_node needs 'vllm'")
         if self.rollout.engine == "vllm" and self.compute.processes_per_node % self.rollout.tensor_parallel:
             raise ValueError(
                 f"rollout.tensor_parallel = {self.rollout.tensor_parallel}: must divide the "

@@ -123,8 +123,6 @@ def find_warnings(
         warnings.append("compute.strategy = 'ddp': every process holds all weights, gradients and moments; see 'fsdp'")
     if study.compute.gpus_per_node and study.compute.dtype == "float32":
         warnings.append("compute.dtype = 'float32': a GPU is many times as fast in bfloat16")
-    if study.rollout.engine == "transformers" and study.compute.gpus_per_node:
-        warnings.append("rollout.engine = 'transformers': samples in float32, without paged cache; see 'vllm'")
     if study.rollout.engine == "vllm" and study.rollout.dtype == "float32" and study.compute.gpus_per_node:
         warnings.append(f"rollout.dtype = 'float32': weights and KV cache of {ELEMENT['float32']} bytes an element")
     if slow_network:

@@ -107,7 +107,7 @@ def test_what_vllm_would_quietly_change_is_refused(path, value, message):
     study = {**changed("training/steps", 1), "rollout": {"engine": "vllm"}}
     section, key = path.split("/")
     study[section] = {**study[section], key: value}
-    with pytest.raises(UserError, match="^x: ") as caught:
+    with pytest.raises(UserError, match=r"^x: ") as caught:
         parse_study(study, "x")
     assert message in str(caught.value)
     if section != "rollout":

@@ -96,13 +96,17 @@ def test_a_wrong_study_is_one_line_that_names_key_value_and_what_is_allowed(path
     assert "\n" not in str(caught.value)
 
 
+def test_gpus_sample_with_vllm():
+    with pytest.raises(UserError, match=r"rollout\.engine = .transformers.: samples on a CPU; compute\.gpus_per_node"):
+        parse_study({**changed("training/steps", 1), "compute": {"gpus_per_node": 1}}, "x")
+
+
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
         ("training/temperature", 2.5, "temperature = 2.5 of training: rollout.engine = 'vllm' has 0.01 to 2"),
         ("training/temperature", 0.001, "temperature = 0.001 of training: rollout.engine = 'vllm' has 0.01 to 2"),
         ("evaluation/temperature", 3, "temperature = 3.0 of benchmark short-chains: rollout.engine = 'vllm' has"),
-        ("compute/gpus_per_node", 1, "rollout.engine = 'transformers': samples on a CPU"),
         ("rollout/tensor_parallel", 2, "rollout.tensor_parallel = 2: must divide the 1 processes of a node"),
     ],
 )

@@ -84,6 +84,6 @@ def start_world(compute: Compute) -> World:
 
 def end_world(world: World) -> None:
     """Part from the others, after the last of them is done."""
-    if dist.is_initialized():
+    if world.objects is not None:  # an engine may have a process group of its own
         world.barrier()
         dist.destroy_process_group()

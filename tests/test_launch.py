@@ -50,12 +50,12 @@ def compute(**values):
     [
         ({}, ""),
         ({"gpus_per_node": 1}, ""),
-        ({"gpus_per_node": 8}, "torchrun --standalone --nproc-per-node 8 --no-python "),
-        ({"cpu_processes": 2}, "torchrun --standalone --nproc-per-node 2 --no-python "),
+        ({"gpus_per_node": 8}, "balagg-torchrun --standalone --nproc-per-node 8 --no-python "),
+        ({"cpu_processes": 2}, "balagg-torchrun --standalone --nproc-per-node 2 --no-python "),
         (
             {"nodes": 2, "gpus_per_node": 8},
             "srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --overlap --cpu-bind=none --kill-on-bad-exit=1 bash -c '"
-            "exec torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint "
+            "exec balagg-torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint "
             '"$(scontrol show hostnames "$SLURM_STEP_NODELIST" | head -n 1)'
             ':$((10000 + (SLURM_JOB_ID + 97 * SLURM_STEP_ID) % 20000))"'
             ' --rdzv-id "$SLURM_JOB_ID.$SLURM_STEP_ID" --no-python "$@"\' torchrun ',

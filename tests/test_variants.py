@@ -145,7 +145,7 @@ def test_the_workflow_asks_each_variant_for_what_is_its_own(tmp_path, monkeypatc
     plan = Plan(values(), ["x"])
     small, real = (Wildcards(study=f"s/{name}", benchmark="a", aggregation="token") for name in ("small", "real.1"))
     assert plan.of("training_threads")(small) == 6 and plan.of("training_threads")(real) == 3
-    assert plan.launcher(small, None).startswith("torchrun") and plan.launcher(real, None) == ""
+    assert plan.launcher(small, None).startswith("balagg-torchrun ") and plan.launcher(real, None) == ""
     assert len(plan.of("evaluated")(small)) == 1 + 2 * 2 and len(plan.of("evaluated")(real)) == 2 * (1 + 2 * 2)
     assert plan.of("response_settings", "benchmark")(small) != ""
     with pytest.raises(UserError, match=r"study 's/real.1' has no benchmark 'a'"):

@@ -110,6 +110,24 @@ def test_from_nothing_to_tables_figures_and_tracked_runs(undisturbed):
 
 
 @pytest.mark.slow
+def test_a_training_in_two_processes(undisturbed, tmp_path):
+    """Started by the workflow; which process does what changes nothing but the rounding."""
+    folder = tmp_path / "copy"
+    shutil.copytree(undisturbed[0], folder)
+    run = folder / "results/t/runs/token/seed0"
+    alone = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    shutil.rmtree(run)
+    study = STUDY | {"compute": {"cpu_processes": 2, "strategy": "fsdp"}}
+    output = succeed(folder, "results/t/runs/token/seed0/run.json", study=study)
+    assert jobs(succeed(folder, "-n", "results/t/runs/token/seed0/run.json", study=study)) == {}
+    assert "balagg-torchrun --standalone --nproc-per-node 2 --no-python balagg train" in output
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == list(range(1, 9))
+    assert rows[0] == pytest.approx(alone[0], rel=1e-3, abs=1e-6)
+    assert len(list((run / "state/resume/step_000008").glob("*.distcp"))) == 2
+
+
+@pytest.mark.slow
 def test_killed_trainings_end_with_the_same_bytes(undisturbed, tmp_path):
     """SIGKILL at random moments, then snakemake again: each training is killed once after a random number of steps.
 

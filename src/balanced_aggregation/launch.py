@@ -1,5 +1,7 @@
 """How the processes of one training are started."""
 
+import sys
+
 from balanced_aggregation.config import Compute
 
 _FIRST_PORT = 10000
@@ -11,9 +13,9 @@ def launch_prefix(compute: Compute) -> str:
     """What stands before a command so that it runs once for each process of a training.
 
     One node finds a free port by itself, so that trainings can share it. Several nodes are those of a Slurm
-    allocation: each of them runs `torchrun` once, and they meet at the first. What they agree on is worked out on the
-    nodes, inside of the step: there Slurm has set its variables, whatever has become of them on the way to `srun`. The
-    port follows from job and step, so that trainings of two jobs, or of one, can have a node in common.
+    allocation: each of them runs `balagg-torchrun` once, and they meet at the first. What they agree on is worked out
+    on the nodes, inside of the step: there Slurm has set its variables, whatever has become of them on the way to
+    `srun`. The port follows from job and step, so that trainings of two jobs, or of one, can have a node in common.
 
     Args:
         compute: nodes, and processes of a node.
@@ -25,7 +27,7 @@ def launch_prefix(compute: Compute) -> str:
     if compute.processes == 1:
         return ""
     if compute.nodes == 1:
-        return f"torchrun --standalone --nproc-per-node {compute.processes_per_node} --no-python "
+        return f"balagg-torchrun --standalone --nproc-per-node {compute.processes_per_node} --no-python "
     srun = (
         f"srun --nodes={compute.nodes} --ntasks={compute.nodes} --ntasks-per-node=1"
         # Beside the step that Snakemake may run in, on all processors of a node; when one node fails, all end.
@@ -34,7 +36,7 @@ def launch_prefix(compute: Compute) -> str:
     host = '$(scontrol show hostnames "$SLURM_STEP_NODELIST" | head -n 1)'
     port = f"$(({_FIRST_PORT} + (SLURM_JOB_ID + 97 * SLURM_STEP_ID) % {_PORTS}))"
     torchrun = (
-        f"torchrun --nnodes {compute.nodes} --nproc-per-node {compute.processes_per_node} --rdzv-backend c10d"
+        f"balagg-torchrun --nnodes {compute.nodes} --nproc-per-node {compute.processes_per_node} --rdzv-backend c10d"
         f' --rdzv-endpoint "{host}:{port}" --rdzv-id "$SLURM_JOB_ID.$SLURM_STEP_ID" --no-python'
     )
     # The command that follows is handed through bash untouched, as its arguments.
@@ -44,3 +46,15 @@ def launch_prefix(compute: Compute) -> str:
 def launch_threads(compute: Compute, threads: int) -> int:
     """Processors of a node that one training uses, with so many threads for each process."""
     return compute.processes_per_node * threads
+
+
+def torchrun() -> None:
+    """PyTorch's `torchrun`, except that a process that fails ends it in one line: its own message stands above."""
+    from torch.distributed import run
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    try:
+        run.main()
+    except ChildFailedError as error:
+        rank, failure = error.get_first_failure()
+        sys.exit(f"error: process {rank} of the training failed first, with exit code {failure.exitcode}; see above")

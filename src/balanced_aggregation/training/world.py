@@ -58,7 +58,7 @@ def start_world(compute: Compute) -> World:
     if size != compute.processes:
         raise UserError(
             f"compute asks for {compute.processes} processes ({compute.nodes} nodes of {compute.processes_per_node}), "
-            f"and {size} were started; `snakemake` and `torchrun --nproc-per-node` start several"
+            f"and {size} were started; `snakemake` starts several, and so does balagg-torchrun"
         )
     rank, device = int(os.environ.get("RANK", "0")), torch.device("cpu")
     if compute.gpus_per_node:

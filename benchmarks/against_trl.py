@@ -35,7 +35,7 @@ from balanced_aggregation.models import character_tokenizer, create_tiny_model, 
 
 SIZES = {
     "tiny": {"prompts": 16, "longest": 96, "micro_batch_tokens": 2048},
-    "smollm2": {"prompts": 2, "longest": 64, "micro_batch_tokens": 512},
+    "smollm2": {"prompts": 1, "longest": 64, "micro_batch_tokens": 512},
 }
 GROUP_SIZE = 8
 LENGTHS = ("even", "skewed")
@@ -129,12 +129,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", nargs="+", choices=cases, default=cases)
     parser.add_argument("--steps", type=int, default=5, help="timed steps of each trainer, after one that warms up")
-    parser.add_argument("--quick", action="store_true", help="two timed steps")
+    parser.add_argument("--quick", action="store_true", help="one timed step: about five minutes")
     parser.add_argument("--trl-python", type=Path, default=Path(".venv-trl/bin/python"))
     parser.add_argument("--trl-batch-size", type=int, default=8, help="per_device_train_batch_size")
     parser.add_argument("--trl-gradient-checkpointing", action="store_true", help="as TRL does by default")
     arguments = parser.parse_args()
-    steps = 2 if arguments.quick else arguments.steps
+    steps = 1 if arguments.quick else arguments.steps
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         save_models(sorted({case.split("-")[0] for case in arguments.cases}), folder)

@@ -25,6 +25,7 @@ from balanced_aggregation.aggregation import RULES
 from balanced_aggregation.config import Training
 from balanced_aggregation.models import load_model
 from balanced_aggregation.training.batch import Batch
+from balanced_aggregation.training.policy import Policy
 from balanced_aggregation.training.update import accumulate_gradients, apply_update, create_optimizer, zero_gradients
 
 
@@ -81,14 +82,15 @@ def main():
             save_models([name], Path(temporary))
             model, tokenizer = load_model(Path(temporary) / name)
         settings = Training(steps=1, micro_batch_tokens=SIZES[name]["micro_batch_tokens"], learning_rate=1e-6)
-        optimizer = create_optimizer(model, settings)
+        policy = Policy(model)
+        optimizer = create_optimizer(policy, settings)
         batch = random_batch(name, tokenizer)
 
-        def update(model=model, settings=settings, optimizer=optimizer, batch=batch):
-            zero_gradients(model)
+        def update(policy=policy, settings=settings, optimizer=optimizer, batch=batch):
+            zero_gradients(policy)
             weights = RULES["balanced"](batch.lengths, batch.advantages, batch.group_ids)
-            accumulate_gradients(model, batch, weights, settings)
-            apply_update(model, optimizer, settings, 0)
+            accumulate_gradients(policy, batch, weights, settings)
+            apply_update(policy, optimizer, settings, 0)
 
         update()
         rates, limits = [], []

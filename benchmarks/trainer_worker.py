@@ -65,6 +65,7 @@ def ours(case, meter):
     from balanced_aggregation.rollout import Sampling
     from balanced_aggregation.rollout.transformers_engine import TransformersEngine
     from balanced_aggregation.training.batch import Batch
+    from balanced_aggregation.training.policy import Policy
     from balanced_aggregation.training.update import (
         accumulate_gradients,
         apply_update,
@@ -85,7 +86,8 @@ def ours(case, meter):
     group, n = case["group_size"], len(lengths)
     settings = Training(steps=1, micro_batch_tokens=case["micro_batch_tokens"], learning_rate=1e-6)
     engine = Engine(model, [], tokenizer.pad_token_id, n)
-    optimizer = create_optimizer(model, settings)
+    policy = Policy(model)
+    optimizer = create_optimizer(policy, settings)
     advantages = torch.tensor([1.0, -1.0] * (n // 2), dtype=torch.float64)
     step = 0
     while True:
@@ -107,9 +109,9 @@ def ours(case, meter):
         before = time.process_time()
         weights = RULES["sequence"](batch.lengths, batch.advantages, batch.group_ids)
         aggregation = time.process_time() - before
-        zero_gradients(model)
-        accumulate_gradients(model, batch, weights, settings)
-        apply_update(model, optimizer, settings, 0)
+        zero_gradients(policy)
+        accumulate_gradients(policy, batch, weights, settings)
+        apply_update(policy, optimizer, settings, 0)
         tokens = sum(map(len, batch.prompts)), sum(map(len, batch.responses))
         meter.end(tokens=tokens, aggregation=aggregation)
 

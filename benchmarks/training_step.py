@@ -16,8 +16,10 @@ from balanced_aggregation.data import read_problems
 from balanced_aggregation.layout import Layout
 from balanced_aggregation.models import load_model
 from balanced_aggregation.rewards import VerifierPool
+from balanced_aggregation.rollout.engines import create_engine, longest_request
 from balanced_aggregation.study_file import load_study
 from balanced_aggregation.training.loop import Task, Trainer
+from balanced_aggregation.training.policy import Policy
 
 
 def main():
@@ -31,10 +33,18 @@ def main():
     model, tokenizer = load_model(layout.initial_model)
     problems = read_problems(layout.train_problems)
     task = Task(study.training, 0, dict(RULES), "balanced", problems, [])
+    engine = create_engine(
+        study.rollout,
+        layout.initial_model,
+        tokenizer,
+        max_sequences=study.training.rollout_batch_size,
+        max_length=longest_request(tokenizer, problems["prompt"], study.training.max_new_tokens),
+        model=model,
+    )
     with VerifierPool(study.verifiers) as verifiers:
-        trainer = Trainer(task, model, tokenizer, verifiers)
+        trainer = Trainer(task, Policy(model), tokenizer, verifiers, engine)
         rows = [trainer.step() for _ in range(arguments.steps + 1)][1:]  # the first step warms up
-    parts = ("rollout_seconds", "verify_seconds", "update_seconds")
+    parts = ("synchronise_seconds", "rollout_seconds", "verify_seconds", "update_seconds")
     medians = {part: statistics.median(timing[part] for _, timing in rows) for part in parts}
     total = sum(medians.values())
     tokens = statistics.median(
@@ -43,7 +53,7 @@ def main():
     print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {tokens:,.0f} response tokens a step (medians)")
     for part, seconds in medians.items():
         name = part.removesuffix("_seconds")
-        print(f"{name:<8} {seconds:7.3f} s  {seconds / total:5.1%}  {tokens / seconds:12,.0f} tokens/s")
+        print(f"{name:<11} {seconds:7.3f} s  {seconds / total:5.1%}  {tokens / seconds:12,.0f} tokens/s")
 
 
 if __name__ == "__main__":

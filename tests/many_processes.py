@@ -1,6 +1,7 @@
 """What test_distributed.py runs in each of several processes: `torchrun many_processes.py WHAT FOLDER STRATEGY`."""
 
 import copy
+import datetime
 import os
 import signal
 import sys
@@ -108,7 +109,10 @@ def killed(folder, compute, world):
 if __name__ == "__main__":
     torch.set_num_threads(1)
     what, folder, strategy = sys.argv[1:]
-    compute = Compute(cpu_processes=int(os.environ["WORLD_SIZE"]), strategy=strategy)
+    compute = Compute(cpu_processes=int(os.environ["WORLD_SIZE"]), strategy=strategy, timeout_minutes=17)
     world = start_world(compute)
+    for group in (torch.distributed.group.WORLD, world.objects):
+        waits = group._get_backend(torch.device("cpu")).options._timeout
+        assert waits == datetime.timedelta(minutes=compute.timeout_minutes), waits
     globals()[what](Path(folder), compute, world)
     end_world(world)

@@ -15,7 +15,6 @@ from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
-from torch.utils.checkpoint import checkpoint
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.models.qwen3 import modeling_qwen3
 
@@ -30,6 +29,7 @@ from balanced_aggregation.planning.cost import Drawn, forward_operations, genera
 from balanced_aggregation.planning.limits import check_positions, longest_sequence
 from balanced_aggregation.planning.plan import make_plan
 from balanced_aggregation.study_file import load_study, parse_study
+from balanced_aggregation.training.log_probs import CHUNK_ELEMENTS, selected_log_probs
 
 ROOT = Path(__file__).parent.parent
 
@@ -179,19 +179,14 @@ def test_activations_are_what_autograd_saves(family, dtype, checkpointing):
 def test_the_peak_of_an_update_is_near_that_of_torchs_tracker(checkpointing, monkeypatch):
     """FSDP2 on 8 ranks, none of them real: torch follows every allocation of a micro-batch without computing it."""
     monkeypatch.setattr(modeling_qwen3, "create_causal_mask", lambda **_: None)  # as outside of a fake mode
-    ranks, tokens, chunk = 8, torch.Size((2, 2048)), memory.LOGITS_CHUNK // 20_000
+    ranks, tokens = 8, torch.Size((2, 2048))
+    monkeypatch.setitem(CHUNK_ELEMENTS, "cpu", CHUNK_ELEMENTS["cuda"])  # what is planned is a GPU
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-
-    def chunk_log_probs(hidden, head, chosen):
-        return torch.log_softmax((hidden @ head.t()).float(), -1).gather(1, chosen[:, None])
 
     def log_probs(model, input_ids):
         hidden = model.base_model(input_ids=input_ids, use_cache=False).last_hidden_state.flatten(0, 1)
         hidden = hidden[torch.arange(len(hidden))]
-        parts = zip(hidden.split(chunk), input_ids.flatten().split(chunk), strict=True)
-        return torch.cat(
-            [checkpoint(chunk_log_probs, h, model.lm_head.weight, y, use_reentrant=False) for h, y in parts]
-        )
+        return selected_log_probs(hidden, model.lm_head.weight, None, input_ids.flatten())
 
     dist.init_process_group("fake", rank=0, world_size=ranks, store=FakeStore())
     try:
@@ -240,10 +235,10 @@ def test_memory_of_the_update_by_hand(architecture):
     inputs, head = 2 * 2 * 64 * 100, (4 * 64 + 4 + 4 * 2 * 64) * 100
     around = {"gathered weights": 2 * (38_464 + 2 * 49_328), "activations": inputs + head}
     # 100 x 300 logits are one chunk.
-    assert at_logits.items == around | {"logits chunk": 12 * 100 * 300, "whole gradients": 2 * 300 * 64}
-    assert at_head.items == around | {"logits chunk": 2 * 100 * 300, "whole gradients": 2 * 300 * 64}
-    *_, many, _, _, _ = memory.update_moments(architecture, compute, tokens=60_000)  # 18 million logits: more than 2^24
-    assert (many.items["logits chunk"], many.items["whole gradients"]) == (2 * 2**24, 3 * 2 * 300 * 64)
+    assert at_logits.items == around | {"logits chunk": 6 * 100 * 300}
+    assert at_head.items == around | {"logits chunk": 6 * 100 * 300, "whole gradients": 6 * 300 * 64}
+    *_, many, _, _, _ = memory.update_moments(architecture, compute, tokens=600_000)  # 180 million logits: above 2^27
+    assert (many.items["logits chunk"], many.items["whole gradients"]) == (10 * 2**27, 6 * 300 * 64)
     assert at_layer.items == {
         "gathered weights": 2 * (38_464 + 3 * 49_328),
         "activations": inputs + 379_200 + 2 * (2 * 64 + 3 * 160) * 100 + 2 * 64 * 100,

@@ -24,8 +24,7 @@ def make_deterministic(threads: int) -> None:
     """Fix what the results depend on besides seeds: the thread count and the choice of algorithms."""
     torch.set_num_threads(threads)
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # matrix products on a GPU in one order
-    # On a GPU some operations know no fixed order: those say so, and run.
-    torch.use_deterministic_algorithms(True, warn_only=torch.cuda.is_available())
+    torch.use_deterministic_algorithms(True)
 
 
 def seed_generators(seed: int) -> None:

@@ -65,18 +65,19 @@ def train(study: Study, layout: Layout, rule_name: str, seed: int) -> None:
             observers.append(tracker)
     try:
         with VerifierPool(study.verifiers) as verifiers:
+            # One after the other to the device, so that a node's memory never holds all of it.
+            policy = Policy(model, study.compute, world)
+            reference = None
+            if study.training.kl_coefficient:
+                reference = Policy(load_model(layout.initial_model)[0], study.compute, world)
             engine = create_engine(
                 study.rollout,
                 layout.initial_model,
                 tokenizer,
                 max_sequences=study.training.rollout_batch_size,
                 max_length=longest_request(tokenizer, problems["prompt"], study.training.max_new_tokens),
-                model=None if study.compute.strategy == "fsdp" else model,  # a sharded one cannot be sampled from
+                model=None if policy.is_sharded else model,  # a sharded one cannot be sampled from
             )
-            reference = None
-            if study.training.kl_coefficient:
-                reference = Policy(load_model(layout.initial_model)[0], study.compute, world)
-            policy = Policy(model, study.compute, world)
             sharing = study.rollout.tensor_parallel if study.rollout.engine == "vllm" else 1
             trainer = Trainer(task, policy, tokenizer, verifiers, engine, reference, sharing)
             state = run_training(trainer, folder, fingerprint, observers)
@@ -84,9 +85,9 @@ def train(study: Study, layout: Layout, rule_name: str, seed: int) -> None:
         if tracker:
             tracker.give_up(error)
         raise
-    if world.is_main:
-        _publish(study, rule, seed, folder, state, fingerprint, tracker)
     end_world(world)
+    if world.is_main:  # alone: reading large models again takes longer than others may be let wait
+        _publish(study, rule, seed, folder, state, fingerprint, tracker)
 
 
 def _publish(

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 
 from balanced_aggregation.config import Compute
 from balanced_aggregation.planning.architecture import Architecture
+from balanced_aggregation.training.log_probs import CHUNK_ELEMENTS
 
 ELEMENT = {"float32": 4, "bfloat16": 2}
 """Bytes."""
-
-LOGITS_CHUNK = 2**24
-"""Elements of the logits that are held at a time."""
 
 KV_BLOCK = 32
 """Tokens of a block of the KV cache, at most: vLLM's are 16 on GPUs and 32 on CPUs."""
@@ -88,9 +86,9 @@ def update_moments(model: Architecture, compute: Compute, tokens: int) -> list[M
     Gradients of the current unit are whole in ``c``, and in float32 where they are reduced (the layer before may still
     be under way). In backward about ``c (2h + 3i)`` a token are gradients of a layer's activations.
 
-    Of the logits a chunk is held at a time: in float32 its log-softmax, the gradient of that, and its own, ``12`` bytes
-    an element; then, in ``c``, its own, while the output layer's gradient is there three times (the sum so far, the
-    chunk's, the new sum).
+    Of the logits a chunk is held at a time, in float32 (`training.log_probs`); backward has a second one beside it if
+    there are several. Half precision needs a copy of one in ``c``, and the output layer's gradient, summed in float32,
+    another in ``c`` in the end.
 
     Args:
         model: shapes.
@@ -106,10 +104,11 @@ def update_moments(model: Architecture, compute: Compute, tokens: int) -> list[M
     gathered, chunk = "gathered weights", "logits chunk"
     activations, gradients = "activations", "whole gradients"
     before_layers = {gathered: c * (root + 2 * layer) * sharded, activations: saved + around_head}
-    logits = min(LOGITS_CHUNK, tokens * model.vocabulary)
-    copies = 3 if tokens * model.vocabulary > LOGITS_CHUNK else 1
-    at_logits = before_layers | {chunk: 12 * logits, gradients: c * head}
-    at_head = before_layers | {chunk: c * logits, gradients: copies * c * head}
+    largest_chunk = CHUNK_ELEMENTS["cuda" if compute.gpus_per_node else "cpu"]
+    logits, half = min(largest_chunk, tokens * model.vocabulary), c * (c < 4)
+    chunks = 2 if tokens * model.vocabulary > largest_chunk else 1
+    at_logits = before_layers | {chunk: (4 + half) * logits}
+    at_head = before_layers | {chunk: (4 * chunks + half) * logits, gradients: (4 + half) * head}
     at_layer = {
         gathered: c * (root + 3 * layer) * sharded,
         activations: saved + again + flowing + c * model.hidden * tokens,

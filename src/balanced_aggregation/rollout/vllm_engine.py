@@ -104,7 +104,8 @@ class VllmEngine:
         finally:
             for _ in stream:  # what vLLM did not ask for: the other processes are waiting to make it
                 pass
-        self._llm.reset_prefix_cache()  # it holds keys and values of the old weights
+        if not self._llm.reset_prefix_cache():  # it holds keys and values of the old weights
+            raise RuntimeError("vLLM kept its prefix cache, made by the old weights: requests are still running")
         tied = {"lm_head.weight"} if self._llm.model_config.hf_config.tie_word_embeddings else set()
         if wrong := (taken ^ self._weight_names) - tied:
             raise ValueError(f"missing or unknown weights: {', '.join(sorted(wrong))}")
@@ -153,12 +154,14 @@ class VllmEngine:
         for part in parts:
             if part in self._asleep:
                 torch.cuda.empty_cache()  # what the trainer's allocator holds but does not use
-                self._llm.wake_up(tags=[part])
+                with vllm_at_work():
+                    self._llm.wake_up(tags=[part])
                 self._asleep.remove(part)
 
     def _sleep(self) -> None:
         if self._sleeps:
-            self._llm.sleep(level=1)
+            with vllm_at_work():
+                self._llm.sleep(level=1)
             self._asleep = {"weights", "kv_cache"}
 
 

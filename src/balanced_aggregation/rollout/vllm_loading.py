@@ -80,14 +80,14 @@ def load_vllm(folder: Path, settings: VllmRollout, *, max_sequences: int, max_le
 @contextmanager
 def vllm_at_work() -> Iterator[None]:
     """Where vLLM computes. It seeds the global generators; on a GPU it has kernels without a deterministic variant."""
-    deterministic = torch.are_deterministic_algorithms_enabled()
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     if torch.cuda.is_available():
         torch.use_deterministic_algorithms(False)
     try:
         with generators_kept():
             yield
     finally:
-        torch.use_deterministic_algorithms(deterministic)
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
 
 
 def _parallel(tensor_parallel: int) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.api import CheckpointException
 
 from balanced_aggregation.files import atomic_path, partial_path, read_json, remove, write_json, write_text
 from balanced_aggregation.seeding import generator_states, restore_generators
@@ -34,9 +35,9 @@ def save_checkpoint(
 ) -> None:
     """Write ``folder/step_<n>`` atomically, then remove the older ones. All processes take part."""
     world = policy.world
-    with _shared_path(folder / f"step_{progress.step:06d}", world) as path:
+    with _shared_path(_checkpoint(folder, progress.step), world) as path:
         tensors = _weights(policy) | _moments(policy, optimizer)
-        with _quiet():
+        with _dcp_at_work(path):
             dcp.save(tensors, storage_writer=dcp.FileSystemWriter(path), no_dist=world.size == 1)
         if world.is_main:
             write_text(path / "generators.json", json.dumps(generator_states()))
@@ -58,16 +59,16 @@ def restore_checkpoint(
 
     All processes take part; there may be more or fewer of them than wrote it.
     """
-    checkpoints = _checkpoints(folder)
-    if not checkpoints:
+    step = policy.world.gather(newest_step(folder))[0]  # a file system may show others something else for a while
+    if not step:
         return Progress()
-    path = checkpoints[-1]
+    path = _checkpoint(folder, step)
     for parameter in policy.parameters():
         moments = {key: torch.zeros_like(parameter) for key in ("exp_avg", "exp_avg_sq")}
         counted_on = parameter.device if optimizer.defaults["fused"] else "cpu"
         optimizer.state[parameter] = {"step": torch.zeros((), device=counted_on), **moments}
     tensors = _weights(policy) | _moments(policy, optimizer)
-    with _quiet():
+    with _dcp_at_work(path):
         dcp.load(tensors, storage_reader=dcp.FileSystemReader(path), no_dist=policy.world.size == 1)
     restore_generators(read_json(path / "generators.json"))
     state = read_json(path / "progress.json")
@@ -76,11 +77,17 @@ def restore_checkpoint(
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the warning that a single process is a single process."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-        yield
+def _dcp_at_work(path: Path) -> Iterator[None]:
+    """Without its warning that a single process is a single process; a full disk is told by the first who met it."""
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+            yield
+    except CheckpointException as error:
+        for rank, (cause, _) in error.failures.items():
+            if isinstance(cause, OSError):
+                raise OSError(f"{path}: process {rank}: {cause}") from error
+        raise
 
 
 @contextlib.contextmanager
@@ -109,6 +116,10 @@ def _moments(policy: Policy, optimizer: torch.optim.Optimizer) -> dict[str, torc
 
 def _checkpoints(folder: Path) -> list[Path]:
     return sorted(folder.glob("step_*"), key=_step)
+
+
+def _checkpoint(folder: Path, step: int) -> Path:
+    return folder / f"step_{step:06d}"
 
 
 def _step(checkpoint: Path) -> int:

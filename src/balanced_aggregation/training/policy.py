@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import checkpoint
@@ -39,8 +40,9 @@ class Policy(nn.Module):
         if compute.strategy == "fsdp":
             computed_in = getattr(torch, compute.dtype)
             precision = MixedPrecisionPolicy(param_dtype=computed_in, reduce_dtype=torch.float32)
+            mesh = init_device_mesh(world.device.type, (world.size,))
             for module in (*layers, self):
-                fully_shard(module, mp_policy=precision)
+                fully_shard(module, mesh=mesh, mp_policy=precision)
             for module in self.modules():
                 if isinstance(module, FSDPModule):
                     module.set_gradient_divide_factor(1.0)  # the loss is a sum over the batch, not a mean over ranks

@@ -21,7 +21,7 @@ class World:
     size: int = 1
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     objects: dist.ProcessGroup | None = None
-    """For Python objects, on the CPU: the tensors of a training may travel between GPUs only."""
+    """Carries Python objects, and is waited in: by gloo, also where tensors travel between GPUs."""
 
     @property
     def is_main(self) -> bool:
@@ -72,14 +72,15 @@ def start_world(compute: Compute) -> World:
     if size == 1 and compute.strategy == "ddp":
         return World(device=device)
     store = dist.HashStore() if size == 1 else None  # sharding needs a process group, also over one process
+    timeout = datetime.timedelta(minutes=compute.timeout_minutes)
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
         store=store,
         rank=rank if store else -1,
         world_size=size if store else -1,
-        timeout=datetime.timedelta(minutes=compute.timeout_minutes),
+        timeout=timeout,
     )
-    return World(rank, size, device, dist.new_group(backend="gloo"))
+    return World(rank, size, device, dist.new_group(backend="gloo", timeout=timeout))
 
 
 def end_world(world: World) -> None:

@@ -1,7 +1,7 @@
 """The rollout engine on vLLM, in the process that trains, with weights of its own that are updated in place.
 
 On a GPU it sleeps while the trainer works: its memory is given back, the weights wait in the host's. That part follows
-vLLM's documentation and source and has not been run: there was no GPU.
+vLLM's documentation and source and has not been run on a GPU yet.
 """
 
 import math

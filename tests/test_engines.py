@@ -33,6 +33,12 @@ def test_vllm_that_is_not_installed_is_said_with_what_helps(folder, tokenizer):
         create_engine(VllmRollout(engine="vllm"), folder, tokenizer, max_sequences=4, max_length=9)
 
 
+@pytest.mark.parametrize("settings", [TransformersRollout(), VllmRollout(engine="vllm")])
+def test_lengths_beyond_the_models_positions_are_refused(folder, tokenizer, settings):
+    with pytest.raises(UserError, match=r"max_new_tokens: .* can have 1025 tokens together; .* has 1024 positions"):
+        create_engine(settings, folder, tokenizer, max_sequences=4, max_length=1025)
+
+
 @pytest.mark.parametrize("declared", ["in a file", "in config.json", "as a list", "nowhere"])
 def test_end_tokens_of_a_folder_are_those_of_the_model_in_it(folder, tokenizer, declared):
     file = folder / "generation_config.json"

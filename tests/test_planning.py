@@ -26,7 +26,7 @@ from balanced_aggregation.planning.architecture import describe, find_architectu
 from balanced_aggregation.planning.assumptions import Assumptions
 from balanced_aggregation.planning.checks import largest_moments
 from balanced_aggregation.planning.cost import Drawn, forward_operations, generation_seconds, update_cost
-from balanced_aggregation.planning.limits import check_positions, longest_sequence
+from balanced_aggregation.planning.limits import longest_sequence, position_problems
 from balanced_aggregation.planning.plan import make_plan
 from balanced_aggregation.study_file import load_study, parse_study
 from balanced_aggregation.training.log_probs import CHUNK_ELEMENTS, selected_log_probs
@@ -437,13 +437,13 @@ def test_one_response_larger_than_the_budget_has_its_memory():
     assert [m.total for m in tight.moments] == [m.total for m in roomy.moments]
 
 
-def test_positions_are_checked_without_a_plan():
+def test_the_longest_sequence_of_a_tiny_model():
     study = load_study(ROOT / "config.yaml")
     # A start, four further numbers with their signs, "=": 10 characters, and 96 tokens of response.
     assert longest_sequence(study, "train") == longest_sequence(study, "long-chains") == 106
-    check_positions(study, 106)
-    with pytest.raises(UserError, match=r"^training.max_new_tokens = 96: at most 95 with prompts of up to 10 tokens"):
-        check_positions(study, 105)
+    assert position_problems(study, 106) == []
+    (problem,) = position_problems(study, 105)
+    assert problem.startswith("training.max_new_tokens = 96: at most 95 with prompts of up to 10 tokens")
 
 
 @pytest.mark.parametrize("file", ["config.yaml", "gpu"])

@@ -11,7 +11,6 @@ from balanced_aggregation.errors import UserError
 from balanced_aggregation.files import read_json, write_json, write_text
 from balanced_aggregation.layout import Layout
 from balanced_aggregation.models import load_model
-from balanced_aggregation.planning.limits import check_positions
 from balanced_aggregation.provenance import (
     git_commit,
     training_fingerprint,
@@ -52,7 +51,6 @@ def train(study: Study, layout: Layout, rule_name: str, seed: int) -> None:
             f"training.prompts_per_step = {study.training.prompts_per_step}: "
             f"only {len(problems)} problems of data.train are left"
         )
-    check_positions(study, model.config.max_position_embeddings)
     task = Task(study.training, seed, _rules(study, rule), rule.name, problems, study.evaluated_steps)
     folder = layout.run(rule.name, seed)
     fingerprint, observers, tracker = None, [], None

@@ -1,7 +1,6 @@
-"""Lengths that a model has no positions for. Light to import: training checks this, too."""
+"""Lengths that a model has no positions for."""
 
 from balanced_aggregation.config import TRAIN, Study
-from balanced_aggregation.errors import UserError
 
 
 def longest_prompt(study: Study, dataset: str) -> int:
@@ -44,13 +43,3 @@ def position_problems(study: Study, positions: int) -> list[str]:
                 f"since the model has {positions} positions"
             )
     return list(dict.fromkeys(problems))
-
-
-def check_positions(study: Study, positions: int) -> None:
-    """Refuse a study whose sequences may outgrow the model, see `position_problems`.
-
-    Raises:
-        UserError: one line for each dataset concerned.
-    """
-    if problems := position_problems(study, positions):
-        raise UserError("\n".join(problems))

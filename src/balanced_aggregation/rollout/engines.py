@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from balanced_aggregation.config import TransformersRollout, VllmRollout
+from balanced_aggregation.errors import UserError
 from balanced_aggregation.models import end_token_ids, load_model
 from balanced_aggregation.rollout import RolloutEngine
 from balanced_aggregation.rollout.transformers_engine import TransformersEngine
@@ -31,8 +32,14 @@ def create_engine(
         model: the same model, loaded, for an engine that samples from the trainer's own; if missing, it is loaded.
 
     Raises:
-        UserError: the model is missing, or the engine is, or it cannot run this model.
+        UserError: the model is missing or has too few positions, or the engine is missing or cannot run this model.
     """
+    positions = AutoConfig.from_pretrained(folder, local_files_only=True).max_position_embeddings
+    if max_length > positions:
+        raise UserError(
+            f"max_new_tokens: prompts and responses can have {max_length} tokens together; "
+            f"the model in {folder} has {positions} positions"
+        )
     if isinstance(settings, VllmRollout):
         from balanced_aggregation.rollout.vllm_engine import VllmEngine
 

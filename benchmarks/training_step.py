@@ -12,11 +12,11 @@ from pathlib import Path
 import torch
 
 from balanced_aggregation.aggregation import RULES
+from balanced_aggregation.commands.train import training_engine
 from balanced_aggregation.data import read_problems
 from balanced_aggregation.layout import Layout
 from balanced_aggregation.models import load_model
 from balanced_aggregation.rewards import VerifierPool
-from balanced_aggregation.rollout.engines import create_engine, longest_request
 from balanced_aggregation.study_file import load_study
 from balanced_aggregation.training.loop import Task, Trainer
 from balanced_aggregation.training.policy import Policy
@@ -33,14 +33,7 @@ def main():
     model, tokenizer = load_model(layout.initial_model)
     problems = read_problems(layout.train_problems)
     task = Task(study.training, 0, dict(RULES), "balanced", problems, [])
-    engine = create_engine(
-        study.rollout,
-        layout.initial_model,
-        tokenizer,
-        max_sequences=study.training.rollout_batch_size,
-        max_length=longest_request(tokenizer, problems["prompt"], study.training.max_new_tokens),
-        model=model,
-    )
+    engine = training_engine(study, layout, tokenizer, problems, model)
     with VerifierPool(study.verifiers) as verifiers:
         trainer = Trainer(task, Policy(model), tokenizer, verifiers, engine)
         rows = [trainer.step() for _ in range(arguments.steps + 1)][1:]  # the first step warms up

@@ -19,6 +19,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from balanced_aggregation.aggregation import RULES
 from balanced_aggregation.config import Compute, Training
 from balanced_aggregation.planning.architecture import KNOWN, describe
+from balanced_aggregation.planning.assumptions import Assumptions
 from balanced_aggregation.planning.cost import forward_operations
 from balanced_aggregation.planning.memory import trainer_state, update_moments
 from balanced_aggregation.training.batch import Batch
@@ -47,8 +48,8 @@ class Arguments:
     activation_checkpointing: bool = True
     steps: int = 3
     """Timed updates, after one that warms up."""
-    peak_tflops: float = 989.0
-    """Of a GPU in bfloat16, without sparsity: 989 for an H100 or H200."""
+    peak_tflops: float = Assumptions.peak_tflops
+    """Of a GPU in bfloat16, without sparsity; by default that of an H100 or H200, as `balagg plan` has it."""
 
 
 def main(arguments: Arguments) -> None:

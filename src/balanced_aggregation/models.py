@@ -61,21 +61,30 @@ def create_tiny_model(config: TinyModel, tokenizer: PreTrainedTokenizerBase, see
         return Qwen3ForCausalLM(architecture)
 
 
+def pretrained_path(config: PretrainedModel) -> str:
+    """Where a pretrained model is: a folder, in a Python package if the study says so, or an id on the hub.
+
+    Raises:
+        UserError: the package cannot be found.
+    """
+    if not config.python_package:
+        return config.path
+    try:
+        spec = importlib.util.find_spec(config.python_package)
+    except ModuleNotFoundError:
+        spec = None
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError(f"model.python_package = {config.python_package!r}: not installed in this environment")
+    return str(Path(spec.submodule_search_locations[0]) / config.path)
+
+
 def load_pretrained(config: PretrainedModel) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load a pretrained model in float32 with its tokenizer.
 
     Raises:
         UserError: the package, the folder or the model on the hub cannot be found or read.
     """
-    path = config.path
-    if config.python_package:
-        try:
-            spec = importlib.util.find_spec(config.python_package)
-        except ModuleNotFoundError:
-            spec = None
-        if spec is None or not spec.submodule_search_locations:
-            raise UserError(f"model.python_package = {config.python_package!r}: not installed in this environment")
-        path = str(Path(spec.submodule_search_locations[0]) / config.path)
+    path = pretrained_path(config)
     options = {"revision": config.revision, "gguf_file": config.gguf_file}
     options = {key: value for key, value in options.items() if value is not None}
     try:

@@ -3,6 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
 from balanced_aggregation.aggregation import RULES, Rule
 from balanced_aggregation.checkpoints import checkpoint_folder
 from balanced_aggregation.config import TRAIN, RuleChoice, Study
@@ -17,6 +20,7 @@ from balanced_aggregation.provenance import (
     weights_digest,
 )
 from balanced_aggregation.rewards import VerifierPool
+from balanced_aggregation.rollout import RolloutEngine
 from balanced_aggregation.rollout.engines import create_engine, longest_request
 from balanced_aggregation.rule_loading import bind_rule
 from balanced_aggregation.seeding import make_deterministic
@@ -68,14 +72,8 @@ def train(study: Study, layout: Layout, rule_name: str, seed: int) -> None:
             reference = None
             if study.training.kl_coefficient:
                 reference = Policy(load_model(layout.initial_model)[0], study.compute, world)
-            engine = create_engine(
-                study.rollout,
-                layout.initial_model,
-                tokenizer,
-                max_sequences=study.training.rollout_batch_size,
-                max_length=longest_request(tokenizer, problems["prompt"], study.training.max_new_tokens),
-                model=None if policy.is_sharded else model,  # a sharded one cannot be sampled from
-            )
+            own = None if policy.is_sharded else model  # a sharded one cannot be sampled from
+            engine = training_engine(study, layout, tokenizer, problems, own)
             sharing = study.rollout.tensor_parallel if study.rollout.engine == "vllm" else 1
             trainer = Trainer(task, policy, tokenizer, verifiers, engine, reference, sharing)
             state = run_training(trainer, folder, fingerprint, observers)
@@ -86,6 +84,35 @@ def train(study: Study, layout: Layout, rule_name: str, seed: int) -> None:
     end_world(world)
     if world.is_main:  # alone: reading large models again takes longer than others may be let wait
         _publish(study, rule, seed, folder, state, fingerprint, tracker)
+
+
+def training_engine(
+    study: Study,
+    layout: Layout,
+    tokenizer: PreTrainedTokenizerBase,
+    problems: pd.DataFrame,
+    model: PreTrainedModel | None,
+) -> RolloutEngine:
+    """The engine that a training draws from, at the initial model.
+
+    Args:
+        study: says which, and how long responses can be.
+        layout: where the initial model is.
+        tokenizer: of the model.
+        problems: those to train on.
+        model: the trainer's own, for an engine that can sample from it; if missing, the engine has a copy.
+
+    Raises:
+        UserError: see `create_engine`.
+    """
+    return create_engine(
+        study.rollout,
+        layout.initial_model,
+        tokenizer,
+        max_sequences=study.training.rollout_batch_size,
+        max_length=longest_request(tokenizer, problems["prompt"], study.training.max_new_tokens),
+        model=model,
+    )
 
 
 def _publish(

@@ -1,6 +1,5 @@
 """Shapes of a model, and its parameters counted without its weights."""
 
-import importlib.util
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, Pre
 from balanced_aggregation.config import PretrainedModel, TinyModel
 from balanced_aggregation.data.arithmetic import SYMBOLS
 from balanced_aggregation.errors import UserError
-from balanced_aggregation.models import character_tokenizer, create_tiny_model
+from balanced_aggregation.models import character_tokenizer, create_tiny_model, pretrained_path
 
 
 def _shapes(family: str, hidden: int, layers: int, heads: tuple[int, int], wide: int, vocabulary: int, **others):
@@ -159,15 +158,10 @@ def _on_meta(config: PreTrainedConfig, origin: Path | str) -> PreTrainedModel:
 def _read_config(model: PretrainedModel, config_file: Path | None) -> PreTrainedConfig:
     if config_file is not None:
         return _parse_config(config_file)
-    folder = Path(model.path)
-    if model.python_package:
-        spec = importlib.util.find_spec(model.python_package)
-        if spec is None or not spec.submodule_search_locations:
-            raise UserError(
-                f"model.python_package = {model.python_package!r}: not installed in this environment; "
-                "or give --config config.json"
-            )
-        folder = Path(spec.submodule_search_locations[0]) / model.path
+    try:
+        folder = Path(pretrained_path(model))
+    except UserError as error:
+        raise UserError(f"{error}; or give --config config.json") from error
     if model.gguf_file and (folder / model.gguf_file).is_file():
         return AutoConfig.from_pretrained(folder, gguf_file=model.gguf_file)
     if (folder / "config.json").is_file():

@@ -11,3 +11,7 @@ class GoldError(ValueError):
 
 class InfrastructureError(RuntimeError):
     """The machinery failed, not what it was asked to judge: never a reward of 0, always the end of the run."""
+
+
+class Interrupted(Exception):
+    """Somebody asked the program to end before it was done; it has stored how far it is, and the next one goes on."""

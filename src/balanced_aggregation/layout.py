@@ -47,6 +47,10 @@ class Paths:
         """Folder of one training."""
         return self.root / "runs" / rule / f"seed{seed}"
 
+    def attempt(self, rule: str, seed: int | str) -> Path:
+        """What the latest attempt at a training came to, or that it is under way (`attempts.Attempt`)."""
+        return self.run(rule, seed) / "attempt.json"
+
     def responses(self, checkpoint: str, benchmark: str) -> Path:
         """Responses of one checkpoint (`checkpoints.Checkpoint.name`) to one benchmark."""
         return self.root / "responses" / checkpoint / f"{benchmark}.parquet"

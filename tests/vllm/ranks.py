@@ -49,7 +49,8 @@ def main(folder, shared):
         engine.update_weights((name, parameter.full_tensor()) for name, parameter in trained.named_parameters())
     distributed.barrier()  # our process group is still ours
     distributed.destroy_process_group()
-    print(f"rank {rank}: {sum(len(r.token_ids) for r in responses)} tokens as they should be")
+    # A file each: two processes that print to one pipe can run into each other's lines.
+    (Path(folder) / f"passed.{rank}").touch()
 
 
 main(Path(sys.argv[1]), int(sys.argv[2]))

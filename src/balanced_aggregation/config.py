@@ -359,6 +359,10 @@ class Compute(Section):
     activation_checkpointing: bool = Field(
         default=False, description="Compute a layer's activations again in the backward pass instead of keeping them."
     )
+    memory_gb: PositiveFloat = Field(
+        default=8.0,
+        description="What a training asks Slurm for on each node, in 10^9 bytes; twice that if it is tried again.",
+    )
     gpu_memory_gb: PositiveFloat = Field(default=80.0, description="Of one GPU, in 10^9 bytes, for `balagg plan`.")
     timeout_minutes: PositiveInt = Field(default=60, description="A process that waits longer for others gives up.")
 

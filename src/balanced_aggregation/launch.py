@@ -48,6 +48,30 @@ def launch_threads(compute: Compute, threads: int) -> int:
     return compute.processes_per_node * threads
 
 
+def job_resources(compute: Compute) -> dict[str, int | str | None]:
+    """What one training asks a cluster for, under the names that Snakemake's executor for Slurm knows.
+
+    One node: as many GPUs, and Snakemake's own job step runs the training. Several: one task a node, and no step of
+    Snakemake's (``mpi``), since `launch_prefix` starts one on all of them.
+
+    Args:
+        compute: nodes, and GPUs of a node.
+
+    Returns:
+        values by name; None is not asked for.
+    """
+    several = compute.nodes > 1
+    gpus = compute.nodes * compute.gpus_per_node
+    return {
+        "nodes": compute.nodes,
+        "gpu": gpus,
+        "mpi": "srun" if several else None,
+        "tasks": compute.nodes if several else None,
+        # Not as many tasks a GPU as there are tasks, which the executor would ask for.
+        "tasks_per_gpu": 0 if several and gpus else None,
+    }
+
+
 def torchrun() -> None:
     """PyTorch's `torchrun`, except that a process that fails ends it in one line: its own message stands above."""
     from torch.distributed import run

@@ -13,8 +13,9 @@ from balanced_aggregation.checkpoints import checkpoints
 from balanced_aggregation.config import BASE, RESULTS, TRAIN, Study
 from balanced_aggregation.errors import UserError
 from balanced_aggregation.files import json_digest, write_text
-from balanced_aggregation.launch import launch_prefix, launch_threads
+from balanced_aggregation.launch import job_resources, launch_prefix, launch_threads
 from balanced_aggregation.layout import Layout, Paths
+from balanced_aggregation.leftovers import end_leftovers
 from balanced_aggregation.provenance import (
     LIGHTEVAL_PYTHON,
     LIGHTEVAL_SCRIPT,
@@ -48,6 +49,9 @@ class StudyPlan(Layout):
         self.threads, self.verifiers = study.threads, study.verifiers
         self.launcher = launch_prefix(study.compute)
         self.training_threads = launch_threads(study.compute, study.threads)
+        self.cluster = job_resources(study.compute)
+        self.training_mem_mb = round(1000 * study.compute.memory_gb)
+        self.evaluation_gpus = min(study.compute.gpus_per_node, 1)
         benchmarks = [benchmark.name for benchmark in study.data.benchmarks]
         rules = [rule.name for rule in study.rules]
 
@@ -155,6 +159,10 @@ class Plan(Paths):
         self.all_tracked = self._of_all_studies([self.tracked])
         self.all_contamination = [path for study in self.studies.values() for path in study.contamination_files]
 
+    def cluster(self, name: str) -> Callable[[Any], int | str | None]:
+        """A resource of trainings (`launch.job_resources`)."""
+        return lambda wildcards: self.studies[wildcards.study].cluster[name]
+
     def of(self, attribute: str, wildcard: str | None = None) -> Callable[[Any], Any]:
         """An input, a param or threads of a rule: an attribute of the `StudyPlan` that the job's wildcards name.
 
@@ -182,6 +190,14 @@ class Plan(Paths):
         resources: no result depends on how many processes a training has.
         """
         return self.studies[wildcards.study].launcher
+
+    def training_mem_mb(self, wildcards: Any, attempt: int) -> int:
+        """Memory of a node that a training asks a cluster for, in 10^6 bytes: more at each attempt."""
+        return attempt * self.studies[wildcards.study].training_mem_mb
+
+    def end_leftovers(self) -> None:
+        """End what a Snakemake that is no more has left in Slurm."""
+        end_leftovers([plan.study for plan in self.studies.values()])
 
     def write_studies(self) -> None:
         """Write the files that the commands read."""

@@ -13,4 +13,5 @@ wildcard_constraints:
 
 
 onstart:
+    plan.end_leftovers()
     plan.write_studies()

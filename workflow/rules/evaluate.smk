@@ -16,6 +16,8 @@ rule generate:
     conda:
         "../../envs/cpu.yaml"
     threads: plan.of("threads")
+    resources:
+        gpu=plan.of("evaluation_gpus"),
     params:
         study=plan.study_argument,
         settings=plan.of("response_settings", "benchmark"),

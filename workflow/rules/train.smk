@@ -20,6 +20,13 @@ rule train:
     conda:
         "../../envs/cpu.yaml"
     threads: plan.of("training_threads")
+    resources:
+        nodes=plan.cluster("nodes"),
+        gpu=plan.cluster("gpu"),
+        mpi=plan.cluster("mpi"),
+        tasks=plan.cluster("tasks"),
+        tasks_per_gpu=plan.cluster("tasks_per_gpu"),
+        mem_mb=plan.training_mem_mb,
     params:
         study=plan.study_argument,
         settings=plan.of("training_settings", "aggregation"),

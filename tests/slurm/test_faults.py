@@ -1,0 +1,105 @@
+"""What clusters do to jobs. Each test ends with the results of an undisturbed run, byte by byte."""
+
+import signal
+
+from box import wait_for
+
+
+def test_a_cancelled_training_is_tried_again(clone, box, same_as_undisturbed):
+    clone.hold(3)
+    snakemake = clone.start()
+    job = clone.wait_for_steps(3)
+    box.run("scancel", job)
+    clone.go_on()
+    assert clone.wait_for_attempt(state="interrupted", slurm_job=job)["reason"].startswith("SIGTERM")
+    clone.finish(snakemake)
+    assert box.job(job)["JobState"] == "CANCELLED"
+    assert len(box.jobs("train_wildcards_t_paced")) == 2
+    assert clone.attempt()["first_step"] == 4  # the step that was under way was finished, and stored
+    same_as_undisturbed()
+
+
+def test_a_preempted_training_goes_on_by_itself(clone, box, same_as_undisturbed):
+    clone.hold(3)
+    snakemake = clone.start("--set-resources", "train:slurm_partition=scavenge")
+    job = clone.wait_for_steps(3)
+    node = box.job(job)["NodeList"]
+    box.run("sbatch", "-p", "cpu", "-w", node, "--exclusive", "-o", "/dev/null", "--wrap", "sleep 3")
+    wait_for(lambda: box.job(job)["JobState"] in ("COMPLETING", "PENDING", "REQUEUED"), 30, lambda: str(box.job(job)))
+    clone.go_on()
+    clone.finish(snakemake)
+    assert box.job(job)["Restarts"] == "1" and box.job(job)["JobState"] == "COMPLETED"
+    assert clone.attempt()["slurm_job"] == job and clone.attempt()["first_step"] == 4
+    assert "attempt 2" not in clone.output()
+    same_as_undisturbed()
+
+
+def test_a_time_limit_shorter_than_the_training_twice(clone, box, same_as_undisturbed):
+    """The first time it is warned, and puts itself back into the queue. The second time it does not react in time."""
+    clone.hold(1)
+    resources = ("train:slurm_extra='--signal=USR1@30'", "train:runtime=2*attempt")
+    snakemake = clone.start("--set-resources", *resources)
+    job = clone.wait_for_steps(1)
+    box.run("scontrol", "update", f"JobId={job}", "TimeLimit=1")
+    wait_for(lambda: "SIGUSR1" in clone.log(), 90, clone.output)  # heard in the middle of a step
+    clone.hold(5)  # which may now be finished
+    clone.wait_for_attempt(state="interrupted", slurm_job=job)
+    wait_for(lambda: box.job(job)["Restarts"] == "1", 30, lambda: str(box.job(job)))
+
+    clone.wait_for_attempt(state="running", first_step=2)
+    assert clone.wait_for_steps(5) == job
+    wait_for(lambda: box.job(job)["JobState"] == "TIMEOUT", 150, lambda: str(box.job(job)))
+    clone.go_on()
+    clone.finish(snakemake)
+    assert clone.attempt()["first_step"] == 4 and clone.attempt()["slurm_job"] != job
+    assert [box.job(number)["TimeLimit"] for number in box.jobs("train_wildcards_t_paced")] == ["00:01:00", "00:04:00"]
+    same_as_undisturbed()
+
+
+def test_a_node_that_dies_while_a_checkpoint_is_written(clone, box, same_as_undisturbed):
+    clone.hold(3)
+    snakemake = clone.start()
+    job = clone.wait_for_steps(3)
+    assert clone.checkpoint() == 2
+    (clone.folder / "hold_checkpoint").touch()
+    clone.go_on()
+    wait_for((clone.folder / "held").exists, 60, clone.output)
+    node = box.job(job)["NodeList"]
+    box.kill_node(node)
+    assert list(clone.run_folder.glob("state/resume/.step_000004.partial")) and clone.checkpoint() == 2
+    (clone.folder / "hold_checkpoint").unlink()
+    clone.finish(snakemake)
+    box.start_node(node)
+    wait_for(lambda: box.node_states()[node] == "idle", 60, lambda: str(box.node_states()))
+    assert clone.attempt()["first_step"] == 2
+    same_as_undisturbed()
+
+
+def test_snakemake_is_killed_and_started_again(clone, box, same_as_undisturbed):
+    clone.hold(3)
+    snakemake = clone.start()
+    job = clone.wait_for_steps(3)
+    snakemake.send_signal(signal.SIGKILL)
+    snakemake.wait()
+    again = clone.start()
+    assert again.wait(60) == 1 and "--unlock" in clone.output()
+    assert box.job(job)["JobState"] == "RUNNING"
+    clone.finish(clone.start("--unlock"))
+    clone.go_on()
+    clone.finish(clone.start())
+    assert f"jobs of an earlier Snakemake are still in Slurm: {job}; they" in clone.output()
+    assert box.job(job)["JobState"] == "CANCELLED"
+    same_as_undisturbed()
+
+
+def test_the_second_of_two_snakemakes_is_refused(clone, box, same_as_undisturbed):
+    clone.hold(3)
+    first = clone.start()
+    job = clone.wait_for_steps(3)
+    second = clone.start()
+    assert second.wait(60) == 1
+    assert "Directory cannot be locked. Please make sure that no other Snakemake process" in clone.output()
+    assert box.job(job)["JobState"] == "RUNNING" and len(box.jobs("train_wildcards_t_paced")) == 1
+    clone.go_on()
+    clone.finish(first)
+    same_as_undisturbed()

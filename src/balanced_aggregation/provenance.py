@@ -21,14 +21,18 @@ LIGHTEVAL_SCRIPT = REPOSITORY / "workflow" / "lighteval" / "replay.py"
 VERIFIER_CODE = sorted((PACKAGE / "rewards").rglob("*.py"))
 
 _NOT_TRAINING = (
+    "attempts.py",
     "checkpoints.py",
     "cli.py",
     "commands/generate.py",
     "commands/score.py",
     "evaluation",
     "launch.py",
+    "locks.py",
     "planning",
+    "printing.py",
     "reporting",
+    "slurm.py",
     "study_schema.py",
     "tracking.py",
     "workflow.py",

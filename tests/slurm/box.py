@@ -8,6 +8,7 @@ several boxes can run side by side, and the machine's own Slurm, if there is one
 import contextlib
 import getpass
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -141,6 +142,16 @@ class Box:
         return dict(
             part.split("=", 1) for part in self.run("scontrol", "-o", "show", "job", number).split() if "=" in part
         )
+
+    def gpus(self, number: str) -> list[int]:
+        """GPUs that a job has been given, on each of its nodes that has any."""
+        return [
+            int(count) for count in re.findall(r"GRES=gpu:\w+:(\d+)", self.run("scontrol", "-d", "show", "job", number))
+        ]
+
+    def sent(self) -> list[str]:
+        """Arguments of all calls of sbatch."""
+        return self.submissions.read_text().splitlines() if self.submissions.exists() else []
 
     def cancel_all(self) -> None:
         """And wait until they are gone."""

@@ -95,6 +95,11 @@ class Clone:
         assert len(running) == 1, self.box.jobs()
         return running[0]
 
+    def log(self) -> str:
+        """What the training has printed."""
+        path = self.folder / "results/t/logs/train/paced/seed0.log"
+        return path.read_text() if path.exists() else ""
+
     def attempt(self) -> dict:
         return json.loads((self.run_folder / "attempt.json").read_text())
 

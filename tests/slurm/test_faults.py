@@ -1,8 +1,14 @@
 """What clusters do to jobs. Each test ends with the results of an undisturbed run, byte by byte."""
 
+import json
+import re
+import shutil
 import signal
+import subprocess
 
+import pytest
 from box import wait_for
+from cluster_study import STUDY
 
 
 def test_a_cancelled_training_is_tried_again(clone, box, same_as_undisturbed):
@@ -82,7 +88,7 @@ def test_snakemake_is_killed_and_started_again(clone, box, same_as_undisturbed):
     snakemake.send_signal(signal.SIGKILL)
     snakemake.wait()
     again = clone.start()
-    assert again.wait(60) == 1 and "--unlock" in clone.output()
+    assert again.wait(240) == 1 and "--unlock" in clone.output()
     assert box.job(job)["JobState"] == "RUNNING"
     clone.finish(clone.start("--unlock"))
     clone.go_on()
@@ -97,9 +103,57 @@ def test_the_second_of_two_snakemakes_is_refused(clone, box, same_as_undisturbed
     first = clone.start()
     job = clone.wait_for_steps(3)
     second = clone.start()
-    assert second.wait(60) == 1
+    assert second.wait(240) == 1
     assert "Directory cannot be locked. Please make sure that no other Snakemake process" in clone.output()
     assert box.job(job)["JobState"] == "RUNNING" and len(box.jobs("train_wildcards_t_paced")) == 1
     clone.go_on()
     clone.finish(first)
     same_as_undisturbed()
+
+
+@pytest.fixture
+def small_disk(clone):
+    """Checkpoints to resume from on a disk of their own, which nothing but a file of ballast need fill."""
+    folder = clone.run_folder / "state/resume"
+    folder.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], check=True)
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def test_the_disk_is_full_when_a_checkpoint_is_written(clone, box, small_disk, same_as_undisturbed):
+    clone.hold(3)
+    snakemake = clone.start("--retries", "0")
+    clone.wait_for_steps(3)
+    assert clone.checkpoint() == 2
+    (small_disk / "ballast").write_bytes(bytes(shutil.disk_usage(small_disk).free - 50_000))
+    clone.go_on()
+    assert snakemake.wait(300) == 1
+    reason = clone.attempt()["reason"]
+    assert re.search(
+        r"state/resume/step_000004: .*no space left.* 0\.\d MB free of 2\.1 MB on .*state/resume", reason
+    ), reason
+    assert reason in clone.output()
+    assert clone.checkpoint() == 2 and not list(small_disk.glob(".*partial"))
+
+    (small_disk / "ballast").unlink()
+    clone.finish(clone.start())
+    assert clone.attempt()["first_step"] == 2
+    same_as_undisturbed()
+
+
+def test_a_training_on_two_nodes(clone, box):
+    """Started by srun on both, sharded over them; which process does what changes nothing but the rounding."""
+    clone.write_study(STUDY | {"compute": {"nodes": 2, "cpu_processes": 1, "strategy": "fsdp"}})
+    clone.hold(3)
+    snakemake = clone.start("results/t/runs/paced/seed0/run.json")
+    job = clone.wait_for_steps(3)
+    assert box.job(job)["NumNodes"] == "2"
+    box.run("scancel", "--signal=USR1", job)  # as at the time limit
+    wait_for(lambda: "SIGUSR1" in clone.log(), 60, clone.output)
+    clone.go_on()
+    clone.finish(snakemake)
+    assert box.job(job)["Restarts"] == "1" and clone.attempt()["first_step"] == 4
+    assert len(list(clone.run_folder.glob("state/resume/step_000008/*.distcp"))) == 2
+    rows = [json.loads(line) for line in (clone.run_folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == list(range(1, 9))

@@ -4,7 +4,7 @@ SHELL := /bin/bash
 export OMP_NUM_THREADS ?= 1
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 
-.PHONY: study test smollm2 vllm gpu lighteval trl lint clean
+.PHONY: study test test-slurm smollm2 vllm gpu lighteval trl lint clean
 
 # The default study: data, warm start, training, evaluation, tables, figures.
 study: .venv/installed
@@ -14,6 +14,11 @@ study: .venv/installed
 test: .venv/installed .venv-vllm/installed .venv-lighteval/installed
 	.venv/bin/python -m pytest -n 2 --dist worksteal
 	.venv-vllm/bin/python -m pytest tests/vllm
+
+# What clusters do to jobs, on a real Slurm that is started for it: Debian's munge, slurmctld, slurmd and slurm-client must
+# be installed, and one test mounts a small disk. Most of the time is spent waiting, so three run side by side.
+test-slurm: .venv/installed
+	.venv/bin/python -m pytest tests/slurm -n 3 --dist worksteal
 
 lint: .venv/installed
 	.venv/bin/ruff check .

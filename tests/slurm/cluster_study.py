@@ -86,7 +86,7 @@ class Clone:
 
     def wait_for_steps(self, steps: int) -> str:
         """Until a training has done so many; the number of its job."""
-        wait_for(lambda: self.steps() >= steps, 120, lambda: f"{self.steps()} of {steps} steps:\n{self.output()}")
+        wait_for(lambda: self.steps() >= steps, 240, lambda: f"{self.steps()} of {steps} steps:\n{self.output()}")
         return self.running_job()
 
     def running_job(self) -> str:
@@ -113,7 +113,7 @@ class Clone:
                 return False
             return all(attempt[name] == value for name, value in expected.items())
 
-        wait_for(there, 180, lambda: f"not {expected}: {self.output()}")
+        wait_for(there, 180, lambda: f"{self.output()}")
         return self.attempt()
 
     def results(self) -> dict[str, bytes]:

@@ -91,9 +91,12 @@ def test_snakemake_is_killed_and_started_again(clone, box, same_as_undisturbed):
     assert again.wait(240) == 1 and "--unlock" in clone.output()
     assert box.job(job)["JobState"] == "RUNNING"
     clone.finish(clone.start("--unlock"))
+    third = clone.start()
+    told = f"jobs of an earlier Snakemake are still in Slurm: {job}; they"
+    wait_for(lambda: told in clone.output(), 240, clone.output)
     clone.go_on()
-    clone.finish(clone.start())
-    assert f"jobs of an earlier Snakemake are still in Slurm: {job}; they" in clone.output()
+    clone.finish(third)
+    assert clone.attempt()["first_step"] == 4
     assert box.job(job)["JobState"] == "CANCELLED"
     same_as_undisturbed()
 

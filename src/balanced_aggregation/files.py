@@ -7,11 +7,12 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from balanced_aggregation.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd  # takes half a second to load
 
 
 @contextlib.contextmanager
@@ -52,7 +53,7 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
-def write_parquet(path: Path, frame: pd.DataFrame) -> None:
+def write_parquet(path: Path, frame: "pd.DataFrame") -> None:
     """Write a table atomically as Parquet, without its index."""
     with atomic_path(path) as temporary:
         frame.to_parquet(temporary, index=False)

@@ -64,6 +64,36 @@ def plan(
 
 
 @app.command
+def status(
+    study: StudyFile,
+    watch: Annotated[
+        tyro.conf.FlagCreatePairsOff[bool], tyro.conf.arg(help="Show it again until all is done.")
+    ] = False,
+    every: Annotated[float, tyro.conf.arg(help="Seconds between two looks of --watch.")] = 10.0,
+    json: Annotated[tyro.conf.FlagCreatePairsOff[bool], tyro.conf.arg(help="Print it for other programs.")] = False,
+) -> None:
+    """Say how far a study is, its trainings above all; it only reads, so it may be asked at any time."""
+    import time
+    from json import dumps
+
+    from balanced_aggregation.status.report import print_statuses
+    from balanced_aggregation.status.report import watch as show_again
+    from balanced_aggregation.status.study import study_statuses, to_json
+
+    if watch and json:
+        raise UserError("--watch and --json: give one of them")
+    if not every >= 1:
+        raise UserError(f"--every {every:g}: must be at least 1 second")
+    studies = load_studies(study, call_rules=False)
+    if json:
+        print(dumps(to_json(study_statuses(studies, time.time())), indent=2))
+    elif watch:
+        show_again(lambda: study_statuses(studies, time.time()), every)
+    else:
+        print_statuses(study_statuses(studies, time.time()))
+
+
+@app.command
 def schema(output: tyro.conf.Positional[Path]) -> None:
     """Write the JSON schema of study files."""
     from balanced_aggregation.study_schema import json_schema

@@ -24,6 +24,7 @@ Seed = Annotated[int, tyro.conf.arg(help="A training seed of the study.")]
 Dataset = Annotated[str, tyro.conf.arg(help="A benchmark, or train.")]
 CheckpointName = Annotated[str, tyro.conf.arg(help="base, or <rule>/seed<seed>/step<step>.")]
 BenchmarkName = Annotated[str, tyro.conf.arg(help="A benchmark of the study.")]
+Flag = tyro.conf.FlagCreatePairsOff[bool]
 
 app = tyro.extras.SubcommandApp()
 
@@ -66,11 +67,9 @@ def plan(
 @app.command
 def status(
     study: StudyFile,
-    watch: Annotated[
-        tyro.conf.FlagCreatePairsOff[bool], tyro.conf.arg(help="Show it again until all is done.")
-    ] = False,
+    watch: Annotated[Flag, tyro.conf.arg(help="Show it again until all is done.")] = False,
     every: Annotated[float, tyro.conf.arg(help="Seconds between two looks of --watch.")] = 10.0,
-    json: Annotated[tyro.conf.FlagCreatePairsOff[bool], tyro.conf.arg(help="Print it for other programs.")] = False,
+    json: Annotated[Flag, tyro.conf.arg(help="Print it as JSON, for other programs.")] = False,
 ) -> None:
     """Say how far a study is, its trainings above all; it only reads, so it may be asked at any time."""
     import time

@@ -126,14 +126,15 @@ def _at_rest(
     onward = f"goes on from step {reached.checkpoint}" if reached.checkpoint else "starts again"
     known = {"step": reached.step, "steps": steps, "reward": reached.reward}
     known["slurm_job"] = attempt.slurm_job if attempt else None
+    if outdated and (not attempt or attempt.state == "done"):
+        detail = "was finished under other settings; is trained anew"
+        return RunStatus(*place, "waiting", 0, steps, detail=detail)
     if attempt and attempt.state == "failed":
         detail = last_words(attempt.reason or "") or line or "gives no reason"
         return RunStatus(*place, "failed", detail=detail, log=str(log), **known)
     if attempt and attempt.state == "interrupted":
         detail = f"{_before(attempt, reached, steps)}; {onward} with the next snakemake"
         return RunStatus(*place, "interrupted", detail=detail, **known)
-    if outdated:
-        return RunStatus(*place, "waiting", detail="was finished under other settings; is trained anew", **known)
     if (attempt and attempt.state == "running") or (not attempt and reached.last is not None):
         detail = f"killed after step {reached.step} of {steps}; {onward}"
         if attempt and not living.knows(attempt):

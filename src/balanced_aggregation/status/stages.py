@@ -1,11 +1,11 @@
 """How far a study is besides its trainings: data, warm start, evaluations, tables and figures."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
 
 from balanced_aggregation.checkpoints import checkpoints
-from balanced_aggregation.config import TRAIN, Study
+from balanced_aggregation.config import BASE, TRAIN, Study
 from balanced_aggregation.layout import Layout
 from balanced_aggregation.status.living import Living, comment_of
 from balanced_aggregation.status.tail import last_line, modified
@@ -48,7 +48,9 @@ class Folders:
         return path.name in self._names[path.parent]
 
 
-def stage_statuses(study: Study, layout: Layout, living: Living, folders: Folders) -> list[StageStatus]:
+def stage_statuses(
+    study: Study, layout: Layout, living: Living, folders: Folders, trained: Set[tuple[str, int]]
+) -> list[StageStatus]:
     """Tell how far everything but the trainings is.
 
     Args:
@@ -56,11 +58,12 @@ def stage_statuses(study: Study, layout: Layout, living: Living, folders: Folder
         layout: where its files are.
         living: jobs of Slurm.
         folders: of the study.
+        trained: rules and seeds that are done; evaluations of others are of an earlier training and do not count.
     """
     sets = [layout.train_problems, *(layout.benchmark(b.name) for b in study.data.benchmarks)]
     ready = sum(map(folders.have, sets))
     warm = folders.have(layout.initial_model)
-    evaluated, evaluations_done = _evaluations(study, layout, living, folders)
+    evaluated, evaluations_done = _evaluations(study, layout, living, folders, trained)
     collected = modified(layout.results)
     return [
         StageStatus("data", ready == len(sets), f"{ready} of {len(sets)} datasets"),
@@ -83,12 +86,17 @@ def stage_failures(study: Study, layout: Layout, folders: Folders) -> list[Stage
     return failures
 
 
-def _evaluations(study: Study, layout: Layout, living: Living, folders: Folders) -> tuple[str, bool]:
-    pairs = [(c.name, b.name) for c in checkpoints(study) for b in study.data.benchmarks]
+def _evaluations(
+    study: Study, layout: Layout, living: Living, folders: Folders, trained: Set[tuple[str, int]]
+) -> tuple[str, bool]:
+    names = [benchmark.name for benchmark in study.data.benchmarks]
+    pairs = [(c.name, name) for c in checkpoints(study) for name in names]
+    possible = [c for c in checkpoints(study) if c.rule == BASE or (c.rule, c.seed) in trained]
+    there = [(c.name, name) for c in possible for name in names]
     kinds = {"responses": layout.responses, "scored": layout.evaluation}
     if study.evaluation.lighteval:
         kinds["scored by lighteval"] = layout.lighteval
-    counts = {kind: sum(folders.have(path(*pair)) for pair in pairs) for kind, path in kinds.items()}
+    counts = {kind: sum(folders.have(path(*pair)) for pair in there) for kind, path in kinds.items()}
     text = ", ".join(f"{kind} {count:,} of {len(pairs):,}" for kind, count in counts.items())
     stages = ("generate", "score", "lighteval")
     jobs = living.submitted({comment_of(stage, [study.full_name, *pair]) for stage in stages for pair in pairs})

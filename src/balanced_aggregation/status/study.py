@@ -54,11 +54,12 @@ def study_status(layout: Layout, living: Living, now: float) -> StudyStatus:
     study, folders = layout.study, Folders()
     places = [(rule.name, seed) for rule in study.rules for seed in study.seeds]
     runs = tuple(run_status(study, layout, *place, living, now) for place in places)
+    trained = {(run.rule, run.seed) for run in runs if run.state == "done"}
     missed = any(run.slurm_job for run in runs if run.state != "done")
     return StudyStatus(
         study=study.full_name,
         runs=runs,
-        stages=tuple(stage_statuses(study, layout, living, folders)),
+        stages=tuple(stage_statuses(study, layout, living, folders, trained)),
         failures=tuple(stage_failures(study, layout, folders)),
         slurm_problem=living.problem if missed else None,
     )

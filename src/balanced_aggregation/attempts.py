@@ -11,9 +11,12 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Literal, Self
 
+from balanced_aggregation.errors import GoldError, InfrastructureError, Interrupted, UserError
 from balanced_aggregation.files import read_json, write_json
+from balanced_aggregation.slurm import job_id
 
 
 @dataclass(frozen=True)
@@ -38,8 +41,7 @@ class Attempt:
     @classmethod
     def begin(cls, first_step: int) -> Self:
         """An attempt of this process, which starts now."""
-        job = os.environ.get("SLURM_JOB_ID")
-        return cls("running", None, job, socket.gethostname(), os.getpid(), time.time(), first_step)
+        return cls("running", None, job_id(), socket.gethostname(), os.getpid(), time.time(), first_step)
 
     def ended(self, state: Literal["interrupted", "failed", "done"], reason: str | None = None) -> Self:
         """The same attempt at its end."""
@@ -68,3 +70,45 @@ def read_attempt(path: Path) -> Attempt | None:
     if not path.exists():
         return None
     return Attempt(**read_json(path))
+
+
+class AttemptRecord:
+    """Keeps the record of this process's attempt while it is entered, and says how it ended."""
+
+    def __init__(self, path: Path, first_step: int):
+        """Args: `Layout.attempt`, and the step of the checkpoint that there is."""
+        self.path = path
+        self.attempt = Attempt.begin(first_step)
+
+    def __enter__(self) -> Self:
+        write_attempt(self.path, self.attempt)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.end(error)
+
+    def goes_on_from(self, step: int) -> None:
+        """Correct the first step: the checkpoint may have been another training's."""
+        if step != self.attempt.first_step:
+            self.attempt = dataclasses.replace(self.attempt, first_step=step)
+            write_attempt(self.path, self.attempt)
+
+    def end(self, error: BaseException | None) -> None:
+        """Write how it ended, by an error or without; after the first time, nothing."""
+        if self.attempt.state == "running":
+            self.attempt = self.attempt.ended(*_ending(error))
+            write_attempt(self.path, self.attempt)
+
+
+def _ending(error: BaseException | None) -> tuple[Literal["interrupted", "failed", "done"], str | None]:
+    if error is None:
+        return "done", None
+    if isinstance(error, Interrupted):
+        return "interrupted", error.signal
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", "SIGINT"
+    reason = (str(error).strip().splitlines() or [""])[0]
+    expected = isinstance(error, UserError | GoldError | InfrastructureError | OSError) and reason
+    return "failed", reason if expected else f"{type(error).__name__}: {reason}"

@@ -12,7 +12,7 @@ import tyro
 
 from balanced_aggregation.checkpoints import Checkpoint
 from balanced_aggregation.config import Study
-from balanced_aggregation.errors import GoldError, InfrastructureError, UserError
+from balanced_aggregation.errors import GoldError, InfrastructureError, Interrupted, UserError
 from balanced_aggregation.files import write_text
 from balanced_aggregation.layout import Layout
 from balanced_aggregation.planning.assumptions import Assumptions
@@ -148,6 +148,7 @@ def contamination(study: StudyFile) -> None:
 def warm_start(study: StudyFile) -> None:
     """Supervised learning before RL; its result is the initial model of every training."""
     from balanced_aggregation.data import read_problems
+    from balanced_aggregation.locks import exclusive
     from balanced_aggregation.models import load_model, save_model
     from balanced_aggregation.seeding import make_deterministic
     from balanced_aggregation.training.warm_start import warm_start as run
@@ -157,8 +158,9 @@ def warm_start(study: StudyFile) -> None:
         raise UserError(f"{study}: has no warm_start")
     make_deterministic(loaded.threads)
     model, tokenizer = load_model(layout.source_model)
-    losses = run(model, tokenizer, read_problems(layout.train_problems)["prompt"].tolist(), loaded.warm_start)
-    save_model(model, tokenizer, layout.warm_model)
+    with exclusive(layout.warm_model, "learning this model"):
+        losses = run(model, tokenizer, read_problems(layout.train_problems)["prompt"].tolist(), loaded.warm_start)
+        save_model(model, tokenizer, layout.warm_model)
     print(f"warm start: loss {losses[0]:.3f} -> {losses[-1]:.3f} nats a token in {len(losses)} batches")
 
 
@@ -181,9 +183,14 @@ def track_finish(study: StudyFile) -> None:
 @app.command
 def train(study: StudyFile, rule: Rule, seed: Seed) -> None:
     """Train under one rule with one seed; goes on where a killed training stopped."""
-    from balanced_aggregation.commands.train import train as run
+    from balanced_aggregation.printing import print_regardless
+    from balanced_aggregation.training.interruption import Interruption
 
-    run(*_open(study), rule, seed)
+    print_regardless()
+    with Interruption() as interruption:
+        from balanced_aggregation.commands.train import train as run  # takes seconds, in which a signal may come
+
+        run(*_open(study), rule, seed, interruption)
 
 
 @app.command
@@ -256,7 +263,7 @@ def _print_counts(name: str, manifest: dict[str, object]) -> None:
 
 
 def main() -> None:
-    """Run a subcommand; a user's mistake ends in one line and exit code 1."""
+    """Run a subcommand; a user's mistake ends in one line and exit code 1, a training asked to end in one and 75."""
     # One thread unless the study says otherwise: two processes with two threads each on two cores crawl.
     for name, value in {
         "OMP_NUM_THREADS": "1",
@@ -268,13 +275,17 @@ def main() -> None:
     label = f"process {os.environ.get('RANK')}: error" if several else "error"
     try:
         app.cli(prog="balagg", description="Aggregation rules of GRPO, compared.")
+    except Interrupted as error:
+        if not several or os.environ.get("RANK") == "0":
+            print(error, file=sys.stderr, flush=True)
+        sys.exit(Interrupted.exit_code)
     except (UserError, GoldError) as error:
         sys.exit(f"{label}: {error}")
     except InfrastructureError as error:
         sys.exit(f"{label}: the machinery failed, no result was written: {error}")
     except FileNotFoundError as error:
         sys.exit(f"{label}: {error.filename or error}: no such file; an earlier stage makes it")
-    except OSError as error:
+    except OSError as error:  # a full disk among them
         sys.exit(f"{label}: {error}")
     except KeyboardInterrupt:
         sys.exit(130)

@@ -1,15 +1,22 @@
 """Files that are never seen half-written, and digests of what is in them."""
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from balanced_aggregation.errors import UserError
+from balanced_aggregation.errors import DiskFull, UserError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+# What is left of these errors where a library does not hand them on: safetensors, and torch, whose writer of archives
+# notices a short write and loses the reason.
+_FULL_TEXT = re.compile(r"No space left on device|Disk quota exceeded|\(os error (28|122)\)|: unexpected pos \d+ vs")
 
 if TYPE_CHECKING:
     import pandas as pd  # takes half a second to load
@@ -20,21 +27,62 @@ def atomic_path(path: Path) -> Iterator[Path]:
     """Yield a temporary name beside ``path``; on success flush what was written there and rename it to ``path``.
 
     For a file or a folder. A folder that exists at ``path`` is replaced.
+
+    Raises:
+        DiskFull: there is no space for it; what was written of it is removed.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = partial_path(path)
-    remove(temporary)
-    yield temporary
-    for written in [p for p in temporary.rglob("*") if p.is_file()] if temporary.is_dir() else [temporary]:
-        _sync(written)
-    replaced = path.with_name(f".{path.name}.replaced")
-    remove(replaced)
-    if path.is_dir():
-        path.rename(replaced)
-    temporary.replace(path)
-    _sync(path.parent)
-    remove(replaced)
+    with names_full_disk(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        remove(temporary)
+        try:
+            yield temporary
+            for written in [p for p in temporary.rglob("*") if p.is_file()] if temporary.is_dir() else [temporary]:
+                _sync(written)
+        except BaseException as error:
+            if is_full(error):
+                with contextlib.suppress(OSError):
+                    remove(temporary)
+            raise
+        replaced = path.with_name(f".{path.name}.replaced")
+        remove(replaced)
+        if path.is_dir():
+            path.rename(replaced)
+        temporary.replace(path)
+        _sync(path.parent)
+        remove(replaced)
+
+
+@contextlib.contextmanager
+def names_full_disk(path: Path) -> Iterator[None]:
+    """Say which file did not fit, and where how much space is left, should what happens inside find the disk full.
+
+    Raises:
+        DiskFull: it did.
+    """
+    try:
+        yield
+    except BaseException as error:  # checkpoints of torch fail with exceptions that are no `Exception`
+        if not is_full(error):
+            raise
+        place = Path(path).absolute()
+        with contextlib.suppress(StopIteration):
+            place = next(folder for folder in (place, *place.parents) if folder.is_dir())
+        usage = shutil.disk_usage(place)
+        mount = next((folder for folder in (place, *place.parents) if folder.is_mount()), place)
+        free = f"{usage.free / 1e6:,.1f} MB free of {usage.total / 1e6:,.0f} MB on {mount}"
+        raise DiskFull(f"{path}: no space left on the device: {free}") from error
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether an error, or one that it follows from, says that a disk is full, or somebody's share of it."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if getattr(seen, "errno", None) in _FULL or _FULL_TEXT.search(str(seen)):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
 
 
 def partial_path(path: Path) -> Path:

@@ -1,8 +1,18 @@
 """How the processes of one training are started."""
 
+import contextlib
+import logging
+import signal
 import sys
+from types import FrameType
+from typing import Any
+
+import psutil
 
 from balanced_aggregation.config import Compute
+from balanced_aggregation.errors import Interrupted
+from balanced_aggregation.printing import print_regardless
+from balanced_aggregation.training.interruption import SIGNALS
 
 _FIRST_PORT = 10000
 _PORTS = 20000
@@ -49,12 +59,40 @@ def launch_threads(compute: Compute, threads: int) -> int:
 
 
 def torchrun() -> None:
-    """PyTorch's `torchrun`, except that a process that fails ends it in one line: its own message stands above."""
+    """PyTorch's `torchrun`, but it hands on signals that ask a training to end, and says in one line who failed.
+
+    Upon SIGTERM, PyTorch's own kills its processes after 30 seconds, which may be less than a step takes. Here they end
+    by themselves, whenever they have stored a checkpoint.
+    """
+    print_regardless()
+    asked: list[int] = []
+
+    def hand_on(number: int, frame: FrameType | None) -> None:
+        asked.append(number)
+        logging.disable(logging.ERROR)  # PyTorch's words for what is no failure
+        for process in psutil.Process().children():  # in sessions of their own: what is sent to our group is not theirs
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+
+    for number in SIGNALS:
+        signal.signal(number, hand_on)
     from torch.distributed import run
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     try:
-        run.main()
+        run.main(["--signals-to-handle", "SIGINT,SIGHUP,SIGQUIT", *sys.argv[1:]])
     except ChildFailedError as error:
-        rank, failure = error.get_first_failure()
-        sys.exit(f"error: process {rank} of the training failed first, with exit code {failure.exitcode}; see above")
+        sys.exit(_verdict(error.failures, asked=bool(asked)))
+
+
+def _verdict(failures: dict[int, Any], asked: bool) -> str | int:
+    """What torchrun leaves with, when processes of its did not end well: an exit code, or the line that says why."""
+    quiet = {Interrupted.exit_code, *(-number for number in SIGNALS)}
+    codes = {failure.exitcode for failure in failures.values()}
+    if codes <= quiet and (asked or Interrupted.exit_code in codes):
+        if Interrupted.exit_code not in codes:
+            print("asked to end before the training had begun", file=sys.stderr)
+        return Interrupted.exit_code
+    loud = {rank: failure for rank, failure in failures.items() if failure.exitcode not in quiet} or failures
+    rank = min(loud, key=lambda rank: loud[rank].timestamp)
+    return f"error: process {rank} of the training failed first, with exit code {loud[rank].exitcode}; see above"

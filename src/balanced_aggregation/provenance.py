@@ -20,14 +20,18 @@ LIGHTEVAL_SCRIPT = REPOSITORY / "workflow" / "lighteval" / "replay.py"
 VERIFIER_CODE = sorted((PACKAGE / "rewards").rglob("*.py"))
 
 _NOT_TRAINING = (
+    "attempts.py",
     "checkpoints.py",
     "cli.py",
     "commands/generate.py",
     "commands/score.py",
     "evaluation",
     "launch.py",
+    "locks.py",
     "planning",
+    "printing.py",
     "reporting",
+    "slurm.py",
     "status",
     "study_schema.py",
     "tracking.py",

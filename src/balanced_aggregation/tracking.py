@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from balanced_aggregation.config import Study
+from balanced_aggregation.errors import Interrupted
 from balanced_aggregation.files import json_digest, read_json, write_json
 from balanced_aggregation.layout import Layout
 from balanced_aggregation.provenance import git_commit
@@ -150,8 +151,8 @@ class RunTracker:
         self._end("FINISHED")
 
     def give_up(self, error: BaseException) -> None:
-        """Hand over what there is, and mark the run as failed, or as killed by a person."""
-        self._end("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
+        """Hand over what there is, and mark the run as failed, or as killed by a person or a signal."""
+        self._end("KILLED" if isinstance(error, KeyboardInterrupt | Interrupted) else "FAILED")
 
     def _end(self, status: str) -> None:
         self._hand_over()

@@ -2,7 +2,9 @@
 
 import os
 import re
+import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -115,6 +117,9 @@ class Plan(Paths):
             studies = parse_studies(config, " + ".join(map(str, origin)) or "configuration")
         except UserError as error:
             sys.exit(f"error: {error}")
+        if threading.current_thread() is threading.main_thread():
+            # Sent to a job before its time limit, to this process too, which must wait for the training that it runs.
+            signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         # `balagg` is found beside Python, also where the environment has not been activated.
         os.environ["PATH"] += os.pathsep + str(Path(sys.executable).parent)
         self.studies = {study.full_name: StudyPlan(study) for study in studies}

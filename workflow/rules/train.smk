@@ -1,5 +1,8 @@
 # One training for each rule and seed. Its checkpoints are in folders that are not declared as output, because
 # Snakemake removes outputs before a job runs again and a killed training goes on from its checkpoint.
+#
+# Slurm sends its signals to every process of a job: bash and tee leave them to the training, and wait for it. The exit
+# code is the training's, whatever becomes of its log.
 
 
 rule train:
@@ -25,5 +28,6 @@ rule train:
         settings=plan.of("training_settings", "aggregation"),
         launcher=plan.launcher,
     shell:
+        "trap : TERM USR1; "
         "{params.launcher}balagg train {params.study} --rule {wildcards.aggregation} --seed {wildcards.seed}"
-        " 2>&1 | tee {log}"
+        " 2>&1 | (trap '' TERM USR1; exec tee {log}) || exit ${{PIPESTATUS[0]}}"

@@ -13,6 +13,7 @@ from balanced_aggregation.evaluation.schemas import RESPONSES
 from balanced_aggregation.evaluation.score import score_responses
 from balanced_aggregation.files import digest
 from balanced_aggregation.layout import Layout
+from balanced_aggregation.locks import exclusive
 from balanced_aggregation.provenance import verifier_digest
 from balanced_aggregation.rewards import VerifierPool
 
@@ -49,6 +50,7 @@ def lighteval(study: Study, layout: Layout, checkpoint: Checkpoint, benchmark: s
     responses = layout.responses(checkpoint.name, benchmark)
     _, made_from = read_described(responses, RESPONSES)
     path = layout.lighteval(checkpoint.name, benchmark)
-    score_by_lighteval(
-        study.datasets[benchmark].kind, layout.benchmark(benchmark), responses, path, {"responses": made_from}
-    )
+    with exclusive(path, "writing this file"):
+        score_by_lighteval(
+            study.datasets[benchmark].kind, layout.benchmark(benchmark), responses, path, {"responses": made_from}
+        )

@@ -1,5 +1,9 @@
 """The stage of training: put together from the parts of the package."""
 
+import contextlib
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -7,12 +11,14 @@ import pandas as pd
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from balanced_aggregation.aggregation import RULES, Rule
+from balanced_aggregation.attempts import AttemptRecord
 from balanced_aggregation.checkpoints import checkpoint_folder
 from balanced_aggregation.config import TRAIN, RuleChoice, Study
 from balanced_aggregation.data import read_problems
-from balanced_aggregation.errors import UserError
+from balanced_aggregation.errors import Interrupted, UserError
 from balanced_aggregation.files import read_json, write_json, write_text
 from balanced_aggregation.layout import Layout
+from balanced_aggregation.locks import exclusive
 from balanced_aggregation.models import load_model
 from balanced_aggregation.provenance import (
     git_commit,
@@ -24,29 +30,111 @@ from balanced_aggregation.rollout import RolloutEngine
 from balanced_aggregation.rollout.engines import create_engine, longest_request
 from balanced_aggregation.rule_loading import bind_rule
 from balanced_aggregation.seeding import make_deterministic
+from balanced_aggregation.slurm import job_id, requeue
 from balanced_aggregation.tracking import RunTracker
+from balanced_aggregation.training.checkpoint import newest_step
+from balanced_aggregation.training.interruption import Interruption
 from balanced_aggregation.training.journal import read_journal
 from balanced_aggregation.training.loop import Task, Trainer, run_training
 from balanced_aggregation.training.policy import Policy
 from balanced_aggregation.training.progress import create_progress
-from balanced_aggregation.training.world import end_world, start_world
+from balanced_aggregation.training.world import World, end_world, is_main_process, start_world
 
 ALWAYS_DIAGNOSED = ("token", "sequence", "balanced")
 """Rules whose effect on each batch is logged in every run, besides the rule that trains."""
 
 
-def train(study: Study, layout: Layout, rule_name: str, seed: int) -> None:
+def train(study: Study, layout: Layout, rule_name: str, seed: int, interruption: Interruption) -> None:
     """Train under one rule with one seed, and publish ``metrics.jsonl``, ``timing.jsonl`` and ``run.json``.
 
-    Where `torchrun` has started several processes, each calls this, and the first one publishes.
+    Where `torchrun` has started several processes, each calls this, and the first one publishes. What became of this
+    attempt is in ``attempt.json``.
+
+    Args:
+        study: to which the training belongs.
+        layout: of the study.
+        rule_name: of a rule of the study.
+        seed: one of the study's.
+        interruption: entered; it may ask for an end.
 
     Raises:
         UserError: the study has no such rule or seed, an input is missing, or the training diverged.
+        Interrupted: the training was asked to end, and goes on from where it is. In a job of Slurm's that was told in
+            time, the job is back in the queue.
     """
     rule = study.rule(rule_name)
     if seed not in study.seeds:
         raise UserError(f"--seed {seed}: not in study {study.full_name!r}; allowed: {study.seeds}")
-    world = start_world(study.compute)
+    folder, steps, record = layout.run(rule.name, seed), StepCounter(), None
+    with contextlib.ExitStack() as stack:
+        if is_main_process():
+            stack.enter_context(exclusive(folder, "training here", interruption.pause))
+            record = AttemptRecord(layout.attempt(rule.name, seed), newest_step(folder / "state" / "resume"))
+            stack.enter_context(record)
+        world = start_world(study.compute, interruption.pause)
+        try:
+            publish = _train(study, layout, rule, seed, world, interruption, steps, record)
+        except Interrupted as error:
+            try:
+                if record:
+                    _ask_for_another_job(error, record, steps, interruption)
+            finally:
+                end_world(world)  # together: torchrun ends the others once the first has left
+            raise
+        end_world(world)
+        if world.is_main:  # alone: reading large models again takes longer than others may be let wait
+            publish()
+
+
+class StepCounter:
+    """An observer that counts the steps of this process, and measures the time since it was made."""
+
+    def __init__(self):
+        self.steps = 0
+        self._started = time.monotonic()
+
+    def on_step(self, metrics: dict[str, Any], timing: dict[str, Any]) -> None:
+        """Count one more."""
+        self.steps += 1
+
+    @property
+    def seconds(self) -> float:
+        """Since it was made."""
+        return time.monotonic() - self._started
+
+
+def _ask_for_another_job(
+    error: Interrupted, record: AttemptRecord, steps: StepCounter, interruption: Interruption
+) -> None:
+    """Where Slurm has said that the time limit is near, have it run the job again, which costs Snakemake no retry.
+
+    After a SIGTERM the job has been cancelled, or Slurm itself puts it back.
+    """
+    job = job_id()
+    if job is None or "SIGTERM" in (error.signal, interruption.signal):
+        return
+    if not steps.steps:
+        raise UserError(
+            f"job {job}: its time limit is too short for one step: {error.signal} came within {steps.seconds:.0f} s, "
+            "before the first step was done; the same would happen again"
+        ) from error
+    record.end(error)  # before Slurm ends this process
+    reason = requeue(job)
+    consequence = f"is not put back into the queue: {reason}" if reason else "is put back into the queue and goes on"
+    print(f"{error.signal}: job {job} {consequence}", file=sys.stderr, flush=True)
+
+
+def _train(
+    study: Study,
+    layout: Layout,
+    rule: RuleChoice,
+    seed: int,
+    world: World,
+    interruption: Interruption,
+    steps: StepCounter,
+    record: AttemptRecord | None,
+) -> Callable[[], None]:
+    """Train to the last step; return what publishes the results."""
     make_deterministic(study.threads)
     model, tokenizer = load_model(layout.initial_model)
     problems = read_problems(layout.train_problems)
@@ -57,7 +145,7 @@ def train(study: Study, layout: Layout, rule_name: str, seed: int) -> None:
         )
     task = Task(study.training, seed, _rules(study, rule), rule.name, problems, study.evaluated_steps)
     folder = layout.run(rule.name, seed)
-    fingerprint, observers, tracker = None, [], None
+    fingerprint, observers, tracker = None, [steps], None
     if world.is_main:
         fingerprint = training_fingerprint(study, layout, rule.name, seed)
         observers.append(create_progress(f"{rule.name} seed {seed}", study.training.steps))
@@ -76,14 +164,13 @@ def train(study: Study, layout: Layout, rule_name: str, seed: int) -> None:
             engine = training_engine(study, layout, tokenizer, problems, own)
             sharing = study.rollout.tensor_parallel if study.rollout.engine == "vllm" else 1
             trainer = Trainer(task, policy, tokenizer, verifiers, engine, reference, sharing)
-            state = run_training(trainer, folder, fingerprint, observers)
+            on_start = record.goes_on_from if record else lambda step: None
+            state = run_training(trainer, folder, fingerprint, observers, interruption, on_start)
     except BaseException as error:
         if tracker:
             tracker.give_up(error)
         raise
-    end_world(world)
-    if world.is_main:  # alone: reading large models again takes longer than others may be let wait
-        _publish(study, rule, seed, folder, state, fingerprint, tracker)
+    return lambda: _publish(study, rule, seed, folder, state, fingerprint, tracker)
 
 
 def training_engine(

@@ -12,6 +12,7 @@ import pyarrow.parquet
 
 from balanced_aggregation.errors import UserError
 from balanced_aggregation.files import atomic_path, read_json, remove, write_json, write_parquet
+from balanced_aggregation.locks import exclusive
 
 _METADATA = b"balanced_aggregation"
 
@@ -37,22 +38,30 @@ def write_in_parts(
 
     Returns:
         the whole.
+
+    Raises:
+        UserError: another process is writing it; in a job of Slurm's it is waited for instead.
     """
-    folder = path.with_name(f".{path.stem}.parts")
-    mark = folder / "fingerprint.json"
-    if not mark.exists() or read_json(mark) != fingerprint:
+    with exclusive(path, "writing this file") as waited:
+        if waited and path.is_file():
+            frame, made_from = read_described(path, schema)
+            if made_from == fingerprint:
+                return frame
+        folder = path.with_name(f".{path.stem}.parts")
+        mark = folder / "fingerprint.json"
+        if not mark.exists() or read_json(mark) != fingerprint:
+            remove(folder)
+            write_json(mark, fingerprint)
+        frames = []
+        for number, part in enumerate(parts):
+            file = folder / f"{number:05d}.parquet"
+            if not file.exists():
+                write_parquet(file, compute(part))
+            frames.append(pd.read_parquet(file))
+        frame = schema.validate(pd.concat(frames, ignore_index=True))
+        write_described(path, frame, fingerprint)
         remove(folder)
-        write_json(mark, fingerprint)
-    frames = []
-    for number, part in enumerate(parts):
-        file = folder / f"{number:05d}.parquet"
-        if not file.exists():
-            write_parquet(file, compute(part))
-        frames.append(pd.read_parquet(file))
-    frame = schema.validate(pd.concat(frames, ignore_index=True))
-    write_described(path, frame, fingerprint)
-    remove(folder)
-    return frame
+        return frame
 
 
 def cut(frame: pd.DataFrame, size: int) -> Iterator[pd.DataFrame]:

@@ -1,5 +1,6 @@
 """Verification beside generation: a pool of workers that turns responses into verdicts."""
 
+import signal
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -39,7 +40,7 @@ class VerifierPool:
 
     def __init__(self, workers: int = 1):
         """Args: number of submissions that are judged side by side."""
-        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="verifier")
+        self._threads = ThreadPoolExecutor(workers, "verifier", _shield_processes)
         self._own = threading.local()
         self._closed = threading.Event()
         self._processes: list[MathProcess] = []
@@ -95,3 +96,11 @@ class VerifierPool:
             self._own.process = MathProcess()
             self._processes.append(self._own.process)
         return self._own.process.judge(submission.response, submission.gold, submission.tolerance)
+
+
+def _shield_processes() -> None:
+    """Keep signals that ask this program to end from the processes that a thread starts: they inherit its mask.
+
+    Slurm sends them to every process of a job, and a program that dies of one would be taken for a wrong answer.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGUSR1))

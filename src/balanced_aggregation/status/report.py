@@ -30,7 +30,7 @@ _COLOURS = {
     "failed": "bold red",
     "killed": "red",
 }
-_BELOW = ("failed", "killed", "interrupted")
+_BELOW = ("failed", "killed")
 """States whose detail has lines of its own."""
 
 
@@ -81,8 +81,10 @@ def render(statuses: Sequence[StudyStatus]) -> RenderableType:
         if parts:
             parts.append(Text())
         parts += [_headline(status.study, status.runs), _runs_table(status.runs)]
+        parts += [Text()] * any(run.state in _BELOW for run in status.runs)
         parts += [line for run in status.runs if run.state in _BELOW for line in _notes(run)]
         parts += [Text(), _stages_table(status)]
+        parts += [Text()] * bool(status.failures)
         parts += [line for failure in status.failures[:SHOWN_FAILURES] for line in _failure(failure)]
         if more := len(status.failures) - SHOWN_FAILURES:
             parts += [Text(f"and {more:,} more jobs failed")] if more > 0 else []
@@ -120,11 +122,8 @@ def _runs_table(runs: Sequence[RunStatus]) -> Table:
 
 
 def _notes(run: RunStatus) -> list[RenderableType]:
-    verb = "" if run.detail.startswith((run.state, "interrupted")) else f"{run.state}: "
-    lines: list[RenderableType] = [
-        Text.assemble((f"{run.rule} seed {run.seed} ", "bold"), (verb, _COLOURS[run.state]), run.detail)
-    ]
-    return lines + [_indented(text) for text in (run.log_line, run.log) if text]
+    title = Text.assemble((f"{run.rule} seed {run.seed} ", "bold"), (f"{run.state}:", _COLOURS[run.state]))
+    return [_hanging(title, run.detail), *(_indented(text) for text in (run.log_line, run.log) if text)]
 
 
 def _stages_table(status: StudyStatus) -> Table:
@@ -137,8 +136,16 @@ def _stages_table(status: StudyStatus) -> Table:
 
 
 def _failure(failure: StageFailure) -> list[RenderableType]:
-    title = Text.assemble((failure.job, "bold"), " ", ("failed: ", _COLOURS["failed"]), failure.line)
-    return [title, _indented(failure.log)]
+    title = Text.assemble((failure.job, "bold"), " ", ("failed:", _COLOURS["failed"]))
+    return [_hanging(title, failure.line), _indented(failure.log)]
+
+
+def _hanging(title: Text, text: str) -> RenderableType:
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row(title, Text(text))
+    return grid
 
 
 def _indented(text: str) -> RenderableType:

@@ -103,11 +103,11 @@ def run_status(study: Study, layout: Layout, rule: str, seed: int, living: Livin
     ended = attempt if attempt and attempt.state in ("failed", "done") and job and job.id == attempt.slurm_job else None
     begun = job and not job.waits and not ended and job.state != "COMPLETING"
     if begun or _starts(log, layout.attempt(rule, seed), now):
-        detail = ", ".join([*([job.title] if job else []), "is starting"])
+        detail = ", ".join([*([job.title] if job else []), "starting"])
         return RunStatus(*place, "running", reached.step, steps, detail=detail, **known)
     if job and job.waits:
-        before = f"{_before(attempt, reached, steps)}; " if attempt or reached.step else ""
-        return RunStatus(*place, "waiting", reached.step, steps, detail=before + _queued(job), **known)
+        detail = f"{_before(attempt)}{job.title} waits" + (f" ({job.reason})" if job.reason not in ("", "None") else "")
+        return RunStatus(*place, "waiting", reached.step, steps, detail=detail, **known)
     return _at_rest(place, attempt, reached, steps, log, living, outdated, now)
 
 
@@ -123,20 +123,21 @@ def _at_rest(
 ) -> RunStatus:
     """The state of a training that nothing is at."""
     line = last_line(log)
-    onward = f"goes on from step {reached.checkpoint}" if reached.checkpoint else "starts again"
     known = {"step": reached.step, "steps": steps, "reward": reached.reward}
     known["slurm_job"] = attempt.slurm_job if attempt else None
     if outdated and (not attempt or attempt.state == "done"):
-        detail = "was finished under other settings; is trained anew"
+        detail = "finished under other settings; trains anew"
         return RunStatus(*place, "waiting", 0, steps, detail=detail)
     if attempt and attempt.state == "failed":
         detail = last_words(attempt.reason or "") or line or "gives no reason"
         return RunStatus(*place, "failed", detail=detail, log=str(log), **known)
     if attempt and attempt.state == "interrupted":
-        detail = f"{_before(attempt, reached, steps)}; {onward} with the next snakemake"
+        detail = f"{last_words(attempt.reason or '') or 'asked to end'}; goes on with the next snakemake"
         return RunStatus(*place, "interrupted", detail=detail, **known)
     if (attempt and attempt.state == "running") or (not attempt and reached.last is not None):
-        detail = f"killed after step {reached.step} of {steps}; {onward}"
+        onward = f"goes on from step {reached.checkpoint}" if reached.checkpoint else "starts again"
+        job = f"Slurm job {attempt.slurm_job}, " if attempt and attempt.slurm_job else ""
+        detail = f"{job}after step {reached.step} of {steps}; {onward}"
         if attempt and not living.knows(attempt):
             detail += f" (on {attempt.host}, silent for {ago(now - _last_sign(attempt, reached))})"
         return RunStatus(*place, "killed", detail=detail, log=str(log) if line else None, log_line=line, **known)
@@ -175,17 +176,13 @@ def _running(attempt: Attempt, job: Job | None, living: Living, reached: _Progre
     return ", ".join(parts)
 
 
-def _before(attempt: Attempt | None, reached: _Progress, steps: int) -> str:
+def _before(attempt: Attempt | None) -> str:
     """How the attempt ended that the next one comes after."""
-    state = attempt.state if attempt else "running"
-    ended = {"running": "killed after", "failed": "failed after", "interrupted": "interrupted at", "done": "done at"}
-    reason = last_words(attempt.reason or "") if attempt else None
-    return f"{ended[state]} step {reached.step} of {steps}" + (f" ({reason})" if reason else "")
-
-
-def _queued(job: Job) -> str:
-    reason = f" ({job.reason})" if job.reason not in ("", "None") else ""
-    return f"{job.title} waits{reason}"
+    if attempt is None or attempt.state == "done":
+        return ""
+    reason = last_words(attempt.reason or "")
+    ended = "killed" if attempt.state == "running" else attempt.state
+    return ended + (f" ({reason})" if reason else "") + "; "
 
 
 def _starts(log: Path, attempt: Path, now: float) -> bool:

@@ -15,7 +15,16 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 
-from balanced_aggregation.files import atomic_path, partial_path, read_json, remove, write_json, write_text
+from balanced_aggregation.files import (
+    atomic_path,
+    is_full,
+    names_full_disk,
+    partial_path,
+    read_json,
+    remove,
+    write_json,
+    write_text,
+)
 from balanced_aggregation.seeding import generator_states, restore_generators
 from balanced_aggregation.training.policy import Policy
 from balanced_aggregation.training.sampler import PromptSampler
@@ -33,11 +42,15 @@ class Progress:
 def save_checkpoint(
     folder: Path, policy: Policy, optimizer: torch.optim.Optimizer, sampler: PromptSampler, progress: Progress
 ) -> None:
-    """Write ``folder/step_<n>`` atomically, then remove the older ones. All processes take part."""
+    """Write ``folder/step_<n>`` atomically, then remove the older ones. All processes take part.
+
+    Raises:
+        DiskFull: it does not fit; the older ones are still there.
+    """
     world = policy.world
     with _shared_path(_checkpoint(folder, progress.step), world) as path:
         tensors = _weights(policy) | _moments(policy, optimizer)
-        with _dcp_at_work(path):
+        with names_full_disk(path), _dcp_at_work(path):
             dcp.save(tensors, storage_writer=dcp.FileSystemWriter(path), no_dist=world.size == 1)
         if world.is_main:
             write_text(path / "generators.json", json.dumps(generator_states()))
@@ -78,15 +91,15 @@ def restore_checkpoint(
 
 @contextlib.contextmanager
 def _dcp_at_work(path: Path) -> Iterator[None]:
-    """Without its warning that a single process is a single process; a full disk is told by the first who met it."""
+    """Without its warning that a single process is a single process; an error of the disk by the first who met it."""
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="torch.distributed is disabled")
             yield
     except CheckpointException as error:
         for rank, (cause, _) in error.failures.items():
-            if isinstance(cause, OSError):
-                raise OSError(f"{path}: process {rank}: {cause}") from error
+            if isinstance(cause, OSError) or is_full(cause):
+                raise OSError(f"{path}: process {rank}: {cause}") from cause
         raise
 
 

@@ -1,5 +1,6 @@
 """Files with one JSON line a step, which a killed training goes on writing where its checkpoint stands."""
 
+import contextlib
 import json
 import math
 import os
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from balanced_aggregation.errors import UserError
-from balanced_aggregation.files import write_text
+from balanced_aggregation.files import names_full_disk, write_text
 
 
 class Journal:
@@ -26,22 +27,30 @@ class Journal:
         if len(lines) < steps:
             raise UserError(f"{path}: ends at step {len(lines)}, the checkpoint beside it is at step {steps}")
         write_text(path, "".join(lines))
-        self._file = path.open("a", encoding="utf-8")
+        self._path, self._file = path, path.open("a", encoding="utf-8")
 
     def append(self, row: dict[str, Any]) -> None:
-        """Write a step's values; NaN becomes null."""
+        """Write a step's values; NaN becomes null. After an error the journal is closed."""
         clean = {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in row.items()}
-        self._file.write(json.dumps(clean, allow_nan=False) + "\n")
-        self._file.flush()
+        with names_full_disk(self._path):
+            try:
+                self._file.write(json.dumps(clean, allow_nan=False) + "\n")
+                self._file.flush()
+            except OSError:
+                with contextlib.suppress(OSError):
+                    self._file.close()  # it tries once more, and must not do so where nobody expects it
+                raise
 
     def sync(self) -> None:
         """Return when everything is on the disk; a checkpoint must not get there first."""
-        os.fsync(self._file.fileno())
+        with names_full_disk(self._path):
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Close the file, on the disk."""
-        self.sync()
-        self._file.close()
+        """Close the file, on the disk, unless it is closed."""
+        if not self._file.closed:
+            self.sync()
+            self._file.close()
 
 
 def _step(line: str) -> int | None:

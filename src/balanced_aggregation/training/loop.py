@@ -1,12 +1,12 @@
 """Group relative policy optimisation of one model under one aggregation rule."""
 
-import fcntl
+import contextlib
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 import pandas as pd
 import torch
@@ -18,7 +18,7 @@ from balanced_aggregation.aggregation import Rule
 from balanced_aggregation.checkpoints import checkpoint_folder
 from balanced_aggregation.config import Training
 from balanced_aggregation.diagnostics import length_statistics, sign_mass
-from balanced_aggregation.errors import UserError
+from balanced_aggregation.errors import DiskFull, Interrupted, UserError
 from balanced_aggregation.files import read_json, remove, write_json
 from balanced_aggregation.models import save_model
 from balanced_aggregation.rewards import Outcome, Verdict, VerifierPool
@@ -27,6 +27,7 @@ from balanced_aggregation.rollout import Response, RolloutEngine, Sampling
 from balanced_aggregation.seeding import derive_seed, seed_generators
 from balanced_aggregation.training.batch import Batch
 from balanced_aggregation.training.checkpoint import Progress, newest_step, restore_checkpoint, save_checkpoint
+from balanced_aggregation.training.interruption import Interruption
 from balanced_aggregation.training.journal import Journal
 from balanced_aggregation.training.mismatch import engine_mismatch
 from balanced_aggregation.training.policy import Policy
@@ -222,52 +223,84 @@ class Trainer:
         return description
 
 
-def run_training(trainer: Trainer, folder: Path, fingerprint: dict[str, Any], observers: Sequence[Observer]) -> Path:
+def run_training(
+    trainer: Trainer,
+    folder: Path,
+    fingerprint: dict[str, Any],
+    observers: Sequence[Observer],
+    interruption: Interruption | None = None,
+    on_start: Callable[[int], None] = lambda step: None,
+) -> Path:
     """Train to the last step, going on from the newest checkpoint under ``folder`` if there is one.
 
     Writes ``folder/state/`` (journals and the checkpoint to resume from) and ``folder/checkpoints/step_<n>``, a model
     for each evaluated step. What is there belongs to the same training only if ``fingerprint`` is the same;
     otherwise it is set aside as ``superseded`` and the training starts anew. Of several processes each calls this; the
-    first one writes.
+    first one writes; nothing keeps others from training in the same folder, which the caller must see to.
+
+    Args:
+        trainer: at the first step.
+        folder: of this training.
+        fingerprint: what the training follows from.
+        observers: told of each step.
+        interruption: may ask for an end, which comes after the step under way, with a checkpoint of it.
+        on_start: told the step that the training goes on from, 0 for the start.
 
     Returns:
         the folder of the journals.
 
     Raises:
-        UserError: the training diverged, or another process is at it.
+        UserError: the training diverged.
+        Interrupted: the training was asked to end before its last step.
+        DiskFull: the newest checkpoint is still there.
     """
     state, settings, world = folder / "state", trainer.settings, trainer.world
-    lock = _lock(folder) if world.is_main else None
     if world.is_main:
         _claim(folder, fingerprint, trainer.task.evaluated_steps)
     world.barrier()
     trainer.progress = restore_checkpoint(state / "resume", trainer.policy, trainer.optimizer, trainer.sampler)
     progress = trainer.progress
+    first = stored = progress.step
+    on_start(first)
     names = ("metrics.jsonl", "timing.jsonl") if world.is_main else ()
-    journals = [Journal(state / name, progress.step) for name in names]
-    while progress.step < settings.steps:
-        try:
-            metrics, timing = trainer.step()
-        except FloatingPointError as error:
-            raise UserError(f"{folder}: training diverged at step {progress.step}: {error}") from error
-        except ValueError as error:  # what a rule raises that breaks its contract
-            raise UserError(f"{folder}: stopped at step {progress.step}: {error}") from error
-        for journal, row in zip(journals, (metrics, timing), strict=False):
-            journal.append(row)
-        for observer in observers:
-            observer.on_step(metrics, timing)
-        last = progress.step == settings.steps
-        if progress.step in trainer.task.evaluated_steps:
-            _export(trainer, checkpoint_folder(folder, progress.step))
-        if last or progress.step % settings.checkpoint_every == 0:
-            for journal in journals:
-                journal.sync()
-            save_checkpoint(state / "resume", trainer.policy, trainer.optimizer, trainer.sampler, progress)
-    for journal in journals:
-        journal.close()
-    if lock:
-        lock.close()
+    try:
+        with contextlib.ExitStack() as stack:
+            journals = [stack.enter_context(contextlib.closing(Journal(state / n, first))) for n in names]
+
+            def store() -> int:
+                for journal in journals:
+                    journal.sync()
+                save_checkpoint(state / "resume", trainer.policy, trainer.optimizer, trainer.sampler, progress)
+                return progress.step
+
+            while progress.step < settings.steps:
+                if interruption and (signal := interruption.agreed(world)):
+                    if stored < progress.step:
+                        stored = store()
+                    reached = f"after step {stored} of {settings.steps}" if stored else "before the first step"
+                    raise Interrupted(f"{signal}: stopped {reached}, goes on from there", signal)
+                metrics, timing = _step(trainer, folder)
+                for journal, row in zip(journals, (metrics, timing), strict=False):
+                    journal.append(row)
+                for observer in observers:
+                    observer.on_step(metrics, timing)
+                if progress.step in trainer.task.evaluated_steps:
+                    _export(trainer, checkpoint_folder(folder, progress.step))
+                if progress.step == settings.steps or progress.step % settings.checkpoint_every == 0:
+                    stored = store()
+    except DiskFull as error:
+        where = f"goes on from step {stored}" if stored else "begins again"
+        raise DiskFull(f"{error}; free some and start again: the training {where}") from error
     return state
+
+
+def _step(trainer: Trainer, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    try:
+        return trainer.step()
+    except FloatingPointError as error:
+        raise UserError(f"{folder}: training diverged at step {trainer.progress.step}: {error}") from error
+    except ValueError as error:  # what a rule raises that breaks its contract
+        raise UserError(f"{folder}: stopped at step {trainer.progress.step}: {error}") from error
 
 
 def _export(trainer: Trainer, folder: Path) -> None:
@@ -279,17 +312,6 @@ def _export(trainer: Trainer, folder: Path) -> None:
     if trainer.world.is_main:
         save_model(trainer.policy.model, trainer.tokenizer, folder, weights)
     trainer.world.barrier()
-
-
-def _lock(folder: Path) -> IO[str]:
-    """Hold the folder's lock as long as the file is open; the kernel releases it when the process dies."""
-    folder.mkdir(parents=True, exist_ok=True)
-    file = (folder / "lock").open("w")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise UserError(f"{folder}: another process is training here; wait for it, or end it") from None
-    return file
 
 
 def _claim(folder: Path, fingerprint: dict[str, Any], evaluated_steps: Sequence[int]) -> None:

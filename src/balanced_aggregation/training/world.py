@@ -2,6 +2,8 @@
 
 import datetime
 import os
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +13,9 @@ from torch import Tensor
 
 from balanced_aggregation.config import Compute
 from balanced_aggregation.errors import UserError
+
+_MAIN_IS_HERE = "balanced_aggregation/main"
+_LOOK_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -48,8 +53,19 @@ class World:
             dist.barrier(group=self.objects)
 
 
-def start_world(compute: Compute) -> World:
+def is_main_process() -> bool:
+    """Whether this process will be the main one of its world, before there is one."""
+    return _rank() == 0
+
+
+def start_world(compute: Compute, pause: Callable[[float], None] = time.sleep) -> World:
     """Join the processes of this training; to be called once, before anything else makes a process group.
+
+    The others wait for the main process without any limit: before it comes here it may have to wait itself.
+
+    Args:
+        compute: says how many processes, and what they compute on.
+        pause: waits for some seconds, and may raise instead.
 
     Raises:
         UserError: there are other processes than the study asks for, or no GPU where it asks for one.
@@ -60,7 +76,7 @@ def start_world(compute: Compute) -> World:
             f"compute asks for {compute.processes} processes ({compute.nodes} nodes of {compute.processes_per_node}), "
             f"and {size} were started; `snakemake` starts several, and so does balagg-torchrun"
         )
-    rank, device = int(os.environ.get("RANK", "0")), torch.device("cpu")
+    rank, device = _rank(), torch.device("cpu")
     if compute.gpus_per_node:
         local = int(os.environ.get("LOCAL_RANK", "0"))
         if torch.cuda.device_count() <= local:
@@ -71,15 +87,17 @@ def start_world(compute: Compute) -> World:
         torch.cuda.set_device(device)
     if size == 1 and compute.strategy == "ddp":
         return World(device=device)
-    store = dist.HashStore() if size == 1 else None  # sharding needs a process group, also over one process
     timeout = datetime.timedelta(minutes=compute.timeout_minutes)
-    dist.init_process_group(
-        "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
-        store=store,
-        rank=rank if store else -1,
-        world_size=size if store else -1,
-        timeout=timeout,
-    )
+    store = dist.HashStore()  # sharding needs a process group, also over one process
+    if size > 1:
+        store, _, _ = next(dist.rendezvous("env://", timeout=timeout))
+        store.set_timeout(timeout)
+        if rank == 0:
+            store.set(_MAIN_IS_HERE, "")
+        while not store.check([_MAIN_IS_HERE]):
+            pause(_LOOK_SECONDS)
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
     return World(rank, size, device, dist.new_group(backend="gloo", timeout=timeout))
 
 
@@ -88,3 +106,7 @@ def end_world(world: World) -> None:
     if world.objects is not None:  # an engine may have a process group of its own
         world.barrier()
         dist.destroy_process_group()
+
+
+def _rank() -> int:
+    return int(os.environ.get("RANK", "0"))

@@ -1,0 +1,30 @@
+"""What a job of Slurm's can ask of it."""
+
+import os
+import subprocess
+
+_SECONDS = 60
+
+
+def job_id() -> str | None:
+    """Id of the job that this process is part of, if it is.
+
+    Of Slurm's variables this one is there in every process of a job; Snakemake's plug-in removes most of them.
+    """
+    return os.environ.get("SLURM_JOB_ID") or None
+
+
+def requeue(job: str) -> str | None:
+    """Put a running job back into the queue: Slurm ends its processes, and runs it again under the same id.
+
+    Returns:
+        None, or why it did not work, in one line.
+    """
+    command = ["scontrol", "requeue", job]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return " ".join(str(error).split())
+    if result.returncode == 0:
+        return None
+    return " ".join((result.stderr or result.stdout).split()) or f"scontrol: exit code {result.returncode}"

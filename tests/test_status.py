@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -593,3 +594,80 @@ def test_no_damage_to_a_file_stops_it(folder, data):
     text = report.plain([status])
     assert "\x1b" not in text and max(map(len, text.splitlines())) <= 100
     json.dumps(to_json([status]), allow_nan=False)
+
+
+SMALL = STUDY | {
+    "rules": ["token"],
+    "seeds": [0],
+    "model": {"kind": "tiny", "hidden_size": 16, "layers": 1, "heads": 1, "intermediate_size": 24},
+    "data": {
+        "train": {"kind": "arithmetic", "problems": 16, "terms": [2, 2]},
+        "benchmarks": [{"kind": "arithmetic", "name": "short", "problems": 4, "terms": [2, 2]}],
+    },
+    "warm_start": None,
+    "training": {"steps": 60, "prompts_per_step": 2, "group_size": 2, "max_new_tokens": 8, "checkpoint_every": 10},
+    "tracking": {"enabled": False},
+}
+
+
+@pytest.mark.slow
+def test_beside_a_real_training(tmp_path, monkeypatch):
+    """It runs, is killed, goes on, is asked to end, ends, and fails; no look changes anything, and each is right."""
+    monkeypatch.chdir(tmp_path)
+    folder = Folder(tmp_path, SMALL)
+    balagg = str(Path(sys.executable).with_name("balagg"))
+
+    def call(*arguments):
+        subprocess.run([balagg, *arguments], check=True, capture_output=True)
+
+    def look():
+        return folder.look("token", now=time.time())
+
+    def start():
+        log = folder.layout.log("train/token/seed0")
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("w") as file:
+            return subprocess.Popen([balagg, "train", "study.yaml", "--rule", "token", "--seed", "0"], stderr=file)
+
+    def watch(process, until):
+        """Look until something is so; a training that is alive is never said to be anything but running or done."""
+        while not until(run := look()):
+            states.add(run.state)
+            assert process.poll() is None, (run, folder.layout.log("train/token/seed0").read_text())
+            time.sleep(0.02)
+        return run
+
+    call("source-model", "study.yaml")
+    call("prepare-statements", "study.yaml", "--name", "train")
+    call("prepare-problems", "study.yaml", "--name", "train")
+    assert look().state == "waiting"
+    states = set()
+
+    process = start()
+    run = watch(process, lambda run: run.step >= 12)
+    assert 0 < run.seconds_left < 60 and 0 <= run.reward <= 1
+    process.kill()
+    process.wait()
+    run = look()
+    assert (run.state, run.log) == ("killed", "results/watched/logs/train/token/seed0.log")
+    assert re.fullmatch(r"after step \d+ of 60; goes on from step [1-5]0", run.detail)
+
+    process = start()
+    watch(process, lambda run: run.state == "running" and run.step >= 20)
+    process.send_signal(signal.SIGTERM)
+    process.wait()
+    run = look()
+    assert (run.state, run.detail) == ("interrupted", "SIGTERM; goes on with the next snakemake")
+
+    process = start()
+    watch(process, lambda run: run.state == "done")
+    process.wait()
+    assert look().step == 60
+    assert states <= {"waiting", "running", "killed"}
+
+    (folder.layout.run("token", 0) / "run.json").unlink()
+    folder.layout.train_problems.unlink()
+    assert start().wait() != 0
+    run = look()
+    assert run.state == "failed"
+    assert "train.parquet" in run.detail

@@ -1,14 +1,18 @@
 """`balagg status` on folders with every state, built by hand, on damaged files, and beside a real training."""
 
+import contextlib
 import dataclasses
+import fcntl
 import json
 import os
 import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -414,6 +418,30 @@ def test_watching_ends_when_all_is_done(folder, path, monkeypatch, capsys):
     report.watch(look, 0.01)
     assert len(looks) == 2
     assert capsys.readouterr().out.count("watched: 15 done") == 2
+
+
+def test_a_watcher_leaves_by_ctrl_c(folder):
+    """In a terminal: redrawn in colour, and nothing but the last picture when it ends."""
+    folder.finish("token", 0)
+    terminal, end = os.openpty()
+    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 60, 100, 0, 0))
+    balagg = str(Path(sys.executable).with_name("balagg"))
+    environment = os.environ | {"TERM": "xterm-256color"}
+    command = [balagg, "status", "study.yaml", "--watch", "--every", "1"]
+    watcher = subprocess.Popen(command, stdin=end, stdout=end, stderr=end, env=environment)
+    os.close(end)
+    shown = b""
+    while shown.count(b"watched") < 2:
+        shown += os.read(terminal, 65536)
+    watcher.send_signal(signal.SIGINT)
+    with contextlib.suppress(OSError):  # how Linux says that nobody has the terminal any longer
+        while part := os.read(terminal, 65536):
+            shown += part
+    os.close(terminal)
+    assert watcher.wait(10) == 130
+    assert b"Traceback" not in shown
+    assert shown.endswith(b"\x1b[?25h")  # the cursor is back
+    assert b"\x1b[32m1 done" in shown
 
 
 def test_many_failures_are_counted(folder):

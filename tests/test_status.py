@@ -89,6 +89,7 @@ class Folder:
         if checkpoint:
             (folder / "resume" / f"step_{checkpoint:06d}").mkdir(parents=True)
             (folder / "resume" / f".step_{checkpoint + 10:06d}.partial").mkdir()
+            (folder / "resume" / "step_old").mkdir()
 
     def finish(self, rule, seed, study=None):
         study = study or self.study
@@ -235,6 +236,7 @@ def every_state(folder, trainer):
     folder.touch(layout.evaluation("base", "short"))
     folder.touch(layout.responses("token/seed0/step100", "long"))
     folder.touch(layout.responses("balanced/seed2/step100", "long"))  # of an earlier training
+    folder.touch(layout.log("generate/base/short"), "error: of an earlier try\n")
     folder.touch(layout.log("generate/base/long"), "loading\nerror: no weights in folder [x]\n")
     folder.touch(layout.log("score/token/seed0/step100/long"), "token: verdicts 10 of 20\n")
     folder.submit(31, "RUNNING", "None", comment_of("generate", ["watched", "token/seed0/step200", "long"]))
@@ -326,7 +328,9 @@ def test_without_slurms_word_files_are_judged(folder, path, monkeypatch, squeue,
     folder.state("token", 1, 20, age=10_800.0)
     folder.attempt("token", 2, host="n1", age=50.0)
     folder.attempt("token", 3, host="n1", age=70 * 60.0)  # nothing within compute.timeout_minutes
+    asked = time.perf_counter()
     status = folder.look()
+    assert time.perf_counter() - asked < 5
     runs = status.runs
     assert [run.state for run in runs[:5]] == ["running", "killed", "running", "killed", "waiting"]
     assert runs[0].detail == "on n1, last step 65 s ago"
@@ -369,8 +373,10 @@ def test_a_log_that_says_nothing_yet(folder):
     folder.log("token", 2, "WARNING: slow disk\n", age=10.0)
     folder.attempt("token", 3, "failed", "no space", age=60.0)
     folder.log("token", 3, "", age=5.0)  # tried again
-    states = [folder.look("token", seed).state for seed in range(4)]
-    assert states == ["running", "waiting", "waiting", "running"]
+    folder.attempt("token", 4, "failed", "no space", age=5.0)
+    folder.log("token", 4, "", age=60.0)  # said nothing before it failed
+    states = [folder.look("token", seed).state for seed in range(5)]
+    assert states == ["running", "waiting", "waiting", "running", "failed"]
 
 
 def test_everything_is_done(folder, path):
@@ -459,6 +465,18 @@ def test_a_row_that_is_being_written_does_not_count(tmp_path):
     journal.write_text('{"step": 1}\n[2]\n{"step": "3"}\nnot JSON\n{"step": 4}\n')
     assert last_rows(journal, 10) == [{"step": 1}, {"step": 4}]
     assert last_rows(tmp_path / "missing", 10) == []
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "1e999", "9" * 400, "true", "null", '"7"', "{}"])
+def test_what_is_no_number_is_left_out(folder, value):
+    folder.attempt("token", 0, host="n1", age=60.0)
+    state = folder.layout.run("token", 0) / "state"
+    folder.journal(state, 2)
+    folder.touch(state / "metrics.jsonl", f'{{"step": 1, "reward": 0.5}}\n{{"step": 2, "reward": {value}}}\n')
+    timing = (state / "timing.jsonl").read_text()
+    folder.touch(state / "timing.jsonl", timing.replace("0.0", value))
+    run = folder.look("token")
+    assert (run.state, run.step, run.reward, run.seconds_left) == ("running", 2, 0.5, None)
 
 
 def test_only_the_end_of_a_long_journal_is_read(tmp_path):

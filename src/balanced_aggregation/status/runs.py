@@ -211,7 +211,7 @@ def _read_attempt(path: Path) -> Attempt | None:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and abs(value) < _LARGEST
+    return type(value) in (int, float) and abs(value) < _LARGEST
 
 
 def _progress(folder: Path) -> _Progress:

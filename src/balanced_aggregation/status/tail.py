@@ -15,12 +15,11 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x09\x0b-\x1f\x7f]")
 def last_rows(path: Path, count: int) -> list[dict[str, Any]]:
     """The last rows of a journal, at most ``count``; none if there is no such file.
 
-    A line without its end is still being written and does not count, nor does one that is no JSON object with a step.
+    What is no JSON object with a step does not count: the last line may be written at this moment, and the first that
+    is read may have begun before.
     """
-    text, whole = _tail(path)
-    lines = text.split("\n")[0 if whole else 1 : -1]
     rows = []
-    for line in reversed(lines):
+    for line in reversed(_tail(path).split("\n")):
         if len(rows) == count:
             break
         try:
@@ -34,7 +33,7 @@ def last_rows(path: Path, count: int) -> list[dict[str, Any]]:
 
 def last_line(path: Path) -> str | None:
     """The last line of a log that is not empty, without control characters; None if there is none."""
-    return last_words(_tail(path)[0])
+    return last_words(_tail(path))
 
 
 def last_words(text: str) -> str | None:
@@ -62,12 +61,11 @@ def modified(path: Path) -> float | None:
         return None
 
 
-def _tail(path: Path) -> tuple[str, bool]:
-    """The end of a file, and whether that is all of it."""
+def _tail(path: Path) -> str:
+    """The end of a file; nothing if it cannot be read."""
     try:
         with path.open("rb") as file:
-            start = max(file.seek(0, os.SEEK_END) - _TAIL_BYTES, 0)
-            file.seek(start)
-            return file.read().decode("utf-8", errors="replace"), start == 0
+            file.seek(max(file.seek(0, os.SEEK_END) - _TAIL_BYTES, 0))
+            return file.read(_TAIL_BYTES).decode("utf-8", errors="replace")
     except OSError:
-        return "", True
+        return ""

@@ -89,10 +89,9 @@ def test_the_processors_of_a_node():
     ],
 )
 def test_what_torchrun_leaves_with(codes, asked, verdict):
-    failures = {
-        rank: SimpleNamespace(exitcode=code, timestamp=9 - rank * (code == 1)) for rank, code in enumerate(codes)
-    }
-    found = _verdict(failures, asked)
+    times = [9 - rank * (code == 1) for rank, code in enumerate(codes)]
+    failed = [SimpleNamespace(exitcode=code, timestamp=at) for code, at in zip(codes, times, strict=True)]
+    found = _verdict(dict(enumerate(failed)), asked)
     assert found == verdict or verdict in str(found)
 
 

@@ -81,7 +81,10 @@ def test_the_processors_of_a_node():
     [
         ((75, 75), False, 75),
         ((75, -15), False, 75),  # the second was slow to leave
+        ((-9, 75), False, 75),
         ((-15, -15), True, 75),
+        ((-9, -15), True, "process 0 of the training failed first, with exit code -9"),
+        ((), True, 75),
         ((-15, -15), False, "process 0 of the training failed first, with exit code -15"),
         ((-15, 1), True, "process 1 of the training failed first, with exit code 1"),
         ((75, 1), True, "process 1 of the training failed first, with exit code 1"),

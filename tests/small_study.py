@@ -20,7 +20,7 @@ STUDY = {
         "benchmarks": [{"kind": "arithmetic", "name": "sums", "problems": 8, "terms": [2, 2]}],
     },
     "training": {
-        "steps": 30, "prompts_per_step": 8, "group_size": 4, "mini_batches": 2, "kl_coefficient": 0.01,
+        "steps": 30, "prompts_per_step": 4, "group_size": 4, "mini_batches": 2, "kl_coefficient": 0.01,
         "learning_rate": 1e-3, "max_new_tokens": 24, "checkpoint_every": 1000,
     },
     "evaluation": {"every": 30, "samples": 2, "pass_at": [2], "max_new_tokens": 24},
@@ -60,6 +60,12 @@ def start(command, folder, **environment):
         list(map(str, command)), cwd=folder, env={**os.environ, "PATH": path, **environment}, start_new_session=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
+
+
+def finish(process):
+    """Wait for it; it must end well."""
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output
 
 
 def outcome(folder):

@@ -212,9 +212,7 @@ def undisturbed(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         small_study.prepare(folder, patch)
     shutil.copytree(folder, folder / "ready")
-    process = small_study.start(["bash", "-c", f"{' '.join(TRAIN)} > /dev/full 2>&1"], folder)
-    process.communicate(timeout=120)
-    assert process.returncode == 0
+    small_study.finish(small_study.start(["bash", "-c", f"{' '.join(TRAIN)} > /dev/full 2>&1"], folder))
     return folder / "ready", small_study.outcome(folder)
 
 
@@ -258,37 +256,34 @@ def test_a_workflow_whose_every_process_gets_the_signal(undisturbed, tmp_path):
         assert line in (folder / "results/t/logs/train/token/seed0.log").read_text()
         attempt = read_attempt(folder / RUN / "attempt.json")
         assert (attempt.state, attempt.reason) == ("interrupted", number.name)
-    process = small_study.start([*SNAKEMAKE, "--cores", "1", *target], small_study.BIN)
-    output, _ = process.communicate(timeout=120)
-    assert process.returncode == 0, output
+    small_study.finish(small_study.start([*SNAKEMAKE, "--cores", "1", *target], small_study.BIN))
     assert small_study.outcome(folder) == expected
 
 
 @pytest.mark.slow
 def test_two_processes_leave_together_and_go_on(undisturbed, tmp_path):
-    """The signal reaches torchrun's agent alone, or its group: its processes are in sessions of their own."""
-    results = {}
-    for name, stops in {"whole": (), "stopped": (os.kill, os.killpg)}.items():
-        folder = tmp_path / name
+    """The signal reaches torchrun's agent alone: its processes are in sessions of their own."""
+    launch = ["balagg-torchrun", "--standalone", "--nproc-per-node", "2", "--no-python", *TRAIN]
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    for folder in (whole, stopped):
         shutil.copytree(undisturbed[0], folder)
         small_study.write_study(folder, compute={"cpu_processes": 2, "strategy": "fsdp"})
-        launch = ["balagg-torchrun", "--standalone", "--nproc-per-node", "2", "--no-python", *TRAIN]
-        for stop in stops:
-            process = small_study.start(launch, folder)
-            output = interrupt(process, folder, 3, lambda stop=stop, pid=process.pid: stop(pid, signal.SIGTERM))
-            assert process.returncode == 75, output
-            words = [line for line in output.splitlines() if "SIGTERM" in line or "error" in line or "fail" in line]
-            assert words == [f"SIGTERM: stopped after step {reached(folder)} of 30, goes on from there"]
-            assert len(list((folder / RUN / "state/resume").glob("*/*.distcp"))) == 2
-        with exclusive(folder / RUN, "training"):  # as the job before, which is slow to leave
-            process = small_study.start(launch, folder, SLURM_JOB_ID="7")
-            assert "another process is training here (" in process.stdout.readline()
-            time.sleep(1)
-            assert process.poll() is None
-        output, _ = process.communicate(timeout=120)
-        assert process.returncode == 0, output
-        results[name] = small_study.outcome(folder)
-    assert results["whole"] == results["stopped"]
+    small_study.finish(small_study.start(launch, whole))
+
+    process = small_study.start(launch, stopped)
+    output = interrupt(process, stopped, 3, lambda: process.send_signal(signal.SIGTERM))
+    assert process.returncode == 75, output
+    words = [line for line in output.splitlines() if "SIGTERM" in line or "error" in line or "fail" in line]
+    assert words == [f"SIGTERM: stopped after step {reached(stopped)} of 30, goes on from there"]
+    assert len(list((stopped / RUN / "state/resume").glob("*/*.distcp"))) == 2
+
+    with exclusive(stopped / RUN, "training"):  # as a job before, which is slow to leave
+        process = small_study.start(launch, stopped, SLURM_JOB_ID="7")
+        assert "another process is training here (" in process.stdout.readline()
+        time.sleep(1)
+        assert process.poll() is None
+    small_study.finish(process)
+    assert small_study.outcome(stopped) == small_study.outcome(whole)
 
 
 @pytest.mark.slow

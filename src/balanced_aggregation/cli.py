@@ -13,7 +13,7 @@ import tyro
 from balanced_aggregation.checkpoints import Checkpoint
 from balanced_aggregation.config import Study
 from balanced_aggregation.errors import GoldError, InfrastructureError, Interrupted, UserError
-from balanced_aggregation.files import write_text
+from balanced_aggregation.files import full_disk, is_full, write_text
 from balanced_aggregation.layout import Layout
 from balanced_aggregation.planning.assumptions import Assumptions
 from balanced_aggregation.study_file import load_studies, load_study
@@ -285,7 +285,9 @@ def main() -> None:
         sys.exit(f"{label}: the machinery failed, no result was written: {error}")
     except FileNotFoundError as error:
         sys.exit(f"{label}: {error.filename or error}: no such file; an earlier stage makes it")
-    except OSError as error:  # a full disk among them
+    except OSError as error:
+        if error.filename and is_full(error):
+            error = full_disk(Path(error.filename))
         sys.exit(f"{label}: {error}")
     except KeyboardInterrupt:
         sys.exit(130)

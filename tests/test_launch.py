@@ -5,11 +5,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from balanced_aggregation.config import Compute
-from balanced_aggregation.launch import launch_prefix, launch_threads
+from balanced_aggregation.launch import _verdict, launch_prefix, launch_threads
 
 BIN = Path(sys.executable).parent
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "SRUN"))}
@@ -73,6 +74,28 @@ def test_the_processors_of_a_node():
     assert launch_threads(compute(), 3) == 3
     assert launch_threads(compute(cpu_processes=2), 3) == 6
     assert launch_threads(compute(nodes=2, gpus_per_node=8), 2) == 16
+
+
+@pytest.mark.parametrize(
+    ("codes", "asked", "verdict"),
+    [
+        ((75, 75), False, 75),
+        ((75, -15), False, 75),  # the second was slow to leave
+        ((-9, 75), False, 75),
+        ((-15, -15), True, 75),
+        ((-9, -15), True, "process 0 of the training failed first, with exit code -9"),
+        ((), True, 75),
+        ((-15, -15), False, "process 0 of the training failed first, with exit code -15"),
+        ((-15, 1), True, "process 1 of the training failed first, with exit code 1"),
+        ((75, 1), True, "process 1 of the training failed first, with exit code 1"),
+        ((3, 1), False, "process 1 of the training failed first, with exit code 1"),
+    ],
+)
+def test_what_torchrun_leaves_with(codes, asked, verdict):
+    times = [9 - rank * (code == 1) for rank, code in enumerate(codes)]
+    failed = [SimpleNamespace(exitcode=code, timestamp=at) for code, at in zip(codes, times, strict=True)]
+    found = _verdict(dict(enumerate(failed)), asked)
+    assert found == verdict or verdict in str(found)
 
 
 def start(folder, prefix, environment=ENVIRONMENT):

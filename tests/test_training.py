@@ -96,7 +96,7 @@ def contents(folder):
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name not in ("timing.jsonl", "lock", ".metadata")
+        if path.is_file() and path.name not in ("timing.jsonl", ".metadata")
     }
 
 
@@ -341,16 +341,6 @@ def test_another_training_does_not_go_on_from_it(make_model, tokenizer, tmp_path
     after = contents(tmp_path)
     assert after["state/metrics.jsonl"] != before["state/metrics.jsonl"]
     assert {name.removeprefix("superseded/"): data for name, data in after.items() if "superseded" in name} == before
-
-
-def test_two_processes_do_not_train_in_one_folder(make_model, tokenizer, tmp_path):
-    class Second:
-        def on_step(self, metrics, timing):
-            with pytest.raises(UserError, match="another process is training here"):
-                run_training(make_trainer(make_model, tokenizer), tmp_path, FINGERPRINT, [])
-
-    run_training(make_trainer(make_model, tokenizer), tmp_path, FINGERPRINT, [Second()])
-    assert len(read_journal(tmp_path / "state" / "metrics.jsonl")) == 7
 
 
 def test_the_journal_refuses_what_does_not_fit_its_checkpoint(tmp_path):

@@ -13,7 +13,7 @@ import tyro
 from balanced_aggregation.checkpoints import Checkpoint
 from balanced_aggregation.config import Study
 from balanced_aggregation.errors import GoldError, InfrastructureError, Interrupted, UserError
-from balanced_aggregation.files import write_text
+from balanced_aggregation.files import full_disk, is_full, write_text
 from balanced_aggregation.layout import Layout
 from balanced_aggregation.planning.assumptions import Assumptions
 from balanced_aggregation.study_file import load_studies, load_study
@@ -24,6 +24,7 @@ Seed = Annotated[int, tyro.conf.arg(help="A training seed of the study.")]
 Dataset = Annotated[str, tyro.conf.arg(help="A benchmark, or train.")]
 CheckpointName = Annotated[str, tyro.conf.arg(help="base, or <rule>/seed<seed>/step<step>.")]
 BenchmarkName = Annotated[str, tyro.conf.arg(help="A benchmark of the study.")]
+Flag = tyro.conf.FlagCreatePairsOff[bool]
 
 app = tyro.extras.SubcommandApp()
 
@@ -61,6 +62,34 @@ def plan(
     variant = (lambda p: f"{p.title}: ") if len(plans) > 1 else lambda p: ""
     if problems := [variant(p) + problem for p in plans for problem in p.problems]:
         raise UserError("\n".join(problems))
+
+
+@app.command
+def status(
+    study: StudyFile,
+    watch: Annotated[Flag, tyro.conf.arg(help="Show it again until all is done.")] = False,
+    every: Annotated[float, tyro.conf.arg(help="Seconds between two looks of --watch.")] = 10.0,
+    json: Annotated[Flag, tyro.conf.arg(help="Print it as JSON, for other programs.")] = False,
+) -> None:
+    """Say how far a study is, its trainings above all; it only reads, so it may be asked at any time."""
+    import time
+    from json import dumps
+
+    from balanced_aggregation.status.report import print_statuses
+    from balanced_aggregation.status.report import watch as show_again
+    from balanced_aggregation.status.study import study_statuses, to_json
+
+    if watch and json:
+        raise UserError("--watch and --json: give one of them")
+    if not every >= 1:
+        raise UserError(f"--every {every:g}: must be at least 1 second")
+    studies = load_studies(study, call_rules=False)
+    if json:
+        print(dumps(to_json(study_statuses(studies, time.time())), indent=2))
+    elif watch:
+        show_again(lambda: study_statuses(studies, time.time()), every)
+    else:
+        print_statuses(study_statuses(studies, time.time()))
 
 
 @app.command
@@ -256,7 +285,9 @@ def main() -> None:
         sys.exit(f"{label}: the machinery failed, no result was written: {error}")
     except FileNotFoundError as error:
         sys.exit(f"{label}: {error.filename or error}: no such file; an earlier stage makes it")
-    except OSError as error:  # a full disk among them
+    except OSError as error:
+        if error.filename and is_full(error):
+            error = full_disk(Path(error.filename))
         sys.exit(f"{label}: {error}")
     except KeyboardInterrupt:
         sys.exit(130)

@@ -9,16 +9,17 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from balanced_aggregation.errors import DiskFull, UserError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 # What is left of these errors where a library does not hand them on: safetensors, and torch, whose writer of archives
 # notices a short write and loses the reason.
-_FULL_TEXT = re.compile(r"No space left on device|Disk quota exceeded|\(os error (28|122)\)|: unexpected pos \d+ vs")
+_FULL_TEXT = re.compile(r"No space left on device|Disk quota exceeded|\(os error (28|122)\)|unexpected pos \d+ vs")
+
+if TYPE_CHECKING:
+    import pandas as pd  # takes half a second to load
 
 
 @contextlib.contextmanager
@@ -65,13 +66,17 @@ def names_full_disk(path: Path) -> Iterator[None]:
     except BaseException as error:  # checkpoints of torch fail with exceptions that are no `Exception`
         if not is_full(error):
             raise
-        place = Path(path).absolute()
-        with contextlib.suppress(StopIteration):
-            place = next(folder for folder in (place, *place.parents) if folder.is_dir())
-        usage = shutil.disk_usage(place)
-        mount = next((folder for folder in (place, *place.parents) if folder.is_mount()), place)
-        free = f"{usage.free / 1e6:,.1f} MB free of {usage.total / 1e6:,.0f} MB on {mount}"
-        raise DiskFull(f"{path}: no space left on the device: {free}") from error
+        raise full_disk(path) from error
+
+
+def full_disk(path: Path) -> DiskFull:
+    """The error for a file that does not fit: its name, and how much space is left where."""
+    place = Path(path).absolute()
+    place = next(folder for folder in (place, *place.parents) if folder.is_dir())
+    mount = next(folder for folder in (place, *place.parents) if folder.is_mount())
+    usage = shutil.disk_usage(place)
+    free = f"{usage.free / 1e6:,.1f} MB free of {usage.total / 1e6:,.0f} MB on {mount}"
+    return DiskFull(f"{path}: no space left on the device: {free}")
 
 
 def is_full(error: BaseException) -> bool:
@@ -100,7 +105,7 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
-def write_parquet(path: Path, frame: pd.DataFrame) -> None:
+def write_parquet(path: Path, frame: "pd.DataFrame") -> None:
     """Write a table atomically as Parquet, without its index."""
     with atomic_path(path) as temporary:
         frame.to_parquet(temporary, index=False)

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import signal
 import sys
 from types import FrameType
@@ -94,7 +95,11 @@ def torchrun() -> None:
     def hand_on(number: int, frame: FrameType | None) -> None:
         asked.append(number)
         logging.disable(logging.ERROR)  # PyTorch's words for what is no failure
-        for process in psutil.Process().children():  # in sessions of their own: what is sent to our group is not theirs
+        # They are in sessions of their own: what is sent to our group does not reach them.
+        processes = psutil.Process().children()
+        if not processes and not os.times().children_user:
+            sys.exit(_verdict({}, asked=True))  # none has been started yet
+        for process in processes:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
 
@@ -113,8 +118,11 @@ def _verdict(failures: dict[int, Any], asked: bool) -> str | int:
     """What torchrun leaves with, when processes of its did not end well: an exit code, or the line that says why."""
     quiet = {Interrupted.exit_code, *(-number for number in SIGNALS)}
     codes = {failure.exitcode for failure in failures.values()}
-    if codes <= quiet and (asked or Interrupted.exit_code in codes):
-        if Interrupted.exit_code not in codes:
+    stored = Interrupted.exit_code in codes
+    if stored:
+        quiet.add(-signal.SIGKILL)  # PyTorch does not wait long for those that leave after the first
+    if codes <= quiet and (asked or stored):
+        if not stored:
             print("asked to end before the training had begun", file=sys.stderr)
         return Interrupted.exit_code
     loud = {rank: failure for rank, failure in failures.items() if failure.exitcode not in quiet} or failures

@@ -11,7 +11,6 @@ from balanced_aggregation.config import TRAIN, ArithmeticData, SourceData, Study
 from balanced_aggregation.errors import UserError
 from balanced_aggregation.files import digest, json_digest, read_json
 from balanced_aggregation.layout import Layout
-from balanced_aggregation.rule_loading import rule_file
 
 PACKAGE = Path(__file__).parent
 REPOSITORY = PACKAGE.parent.parent
@@ -33,6 +32,7 @@ _NOT_TRAINING = (
     "printing.py",
     "reporting",
     "slurm.py",
+    "status",
     "study_schema.py",
     "tracking.py",
     "workflow.py",
@@ -146,6 +146,8 @@ def response_settings(study: Study, benchmark: str) -> dict[str, Any]:
 
 def training_fingerprint(study: Study, layout: Layout, rule: str, seed: int) -> dict[str, Any]:
     """What must be the same for a training to go on from a checkpoint: settings, seed, inputs, code and packages."""
+    from balanced_aggregation.rule_loading import rule_file  # takes torch, which takes seconds to load
+
     file = rule_file(study.rule(rule).rule)
     return {
         "settings": json_digest(training_settings(study, rule)),

@@ -7,6 +7,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from balanced_aggregation.config import (
+    RULES_UNCALLED,
     ArithmeticData,
     PretrainedModel,
     Section,
@@ -26,35 +27,45 @@ _NOT_OF_A_VARIANT = ("study", "variant", VARIANTS)
 _DISCRIMINATORS = ("kind", "engine")
 
 
-def parse_study(values: dict[str, Any], origin: str) -> Study:
+def parse_study(values: dict[str, Any], origin: str, call_rules: bool = True) -> Study:
     """Validate one study, without variants, that has been read from ``origin``.
+
+    Args:
+        values: what the file holds.
+        origin: what messages call it.
+        call_rules: see `load_studies`.
 
     Raises:
         UserError: one line for each wrong value, naming its key, the value and what is allowed.
     """
-    study, mistakes = _validate(values)
+    study, mistakes = _validate(values, call_rules)
     if study is None:
         raise UserError("\n".join(f"{origin}: {mistake}" for mistake in mistakes))
     return study
 
 
-def parse_studies(values: dict[str, Any], origin: str) -> list[Study]:
+def parse_studies(values: dict[str, Any], origin: str, call_rules: bool = True) -> list[Study]:
     """Validate the variants of a study that has been read from ``origin``; one study if it has no variants.
 
     Each variant is merged over the rest of the file: mappings key by key, anything else, lists too, as a whole. A
     mapping of another ``kind`` or ``engine`` replaces the one it would be merged with.
 
+    Args:
+        values: what the file holds.
+        origin: what messages call it.
+        call_rules: see `load_studies`.
+
     Raises:
         UserError: one line for each wrong value, naming the variant, the key, the value and what is allowed.
     """
     if VARIANTS not in values:
-        return [parse_study(values, origin)]
+        return [parse_study(values, origin, call_rules)]
     common = {key: value for key, value in values.items() if key != VARIANTS}
     variants = values[VARIANTS]
     _check_variants(variants, common, origin)
     studies, mistakes = [], {}
     for name, changes in variants.items():
-        study, mistakes[name] = _validate(_merge(common, changes) | {"variant": name})
+        study, mistakes[name] = _validate(_merge(common, changes) | {"variant": name}, call_rules)
         studies += [study] if study else []
     lines = [f"{origin}: {mistake}" for mistake in _of_all(list(mistakes.values()))]
     lines += [
@@ -85,13 +96,17 @@ def load_study(path: Path) -> Study:
     return parse_study(values, str(path))
 
 
-def load_studies(path: Path) -> list[Study]:
+def load_studies(path: Path, call_rules: bool = True) -> list[Study]:
     """Read and validate a study file: its variants in their order, or the one study that it holds.
+
+    Args:
+        path: the file.
+        call_rules: try each rule on a small batch; without, neither torch nor the user's own files are loaded.
 
     Raises:
         UserError: the file is missing, is not YAML, or holds a wrong value.
     """
-    return parse_studies(_read(path), str(path))
+    return parse_studies(_read(path), str(path), call_rules)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -143,10 +158,10 @@ def _of_all(mistakes: list[list[str]]) -> list[str]:
     return [mistake for mistake in mistakes[0] if len(mistakes) > 1 and all(mistake in own for own in mistakes)]
 
 
-def _validate(values: dict[str, Any]) -> tuple[Study | None, list[str]]:
+def _validate(values: dict[str, Any], call_rules: bool) -> tuple[Study | None, list[str]]:
     """The study, or None and its mistakes."""
     try:
-        return Study.model_validate(values), []
+        return Study.model_validate(values, context={RULES_UNCALLED: not call_rules}), []
     except ValidationError as error:
         return None, [_explain(detail, values) for detail in error.errors()]
 

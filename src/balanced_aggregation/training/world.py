@@ -93,9 +93,12 @@ def start_world(compute: Compute, pause: Callable[[float], None] = time.sleep) -
         store, _, _ = next(dist.rendezvous("env://", timeout=timeout))
         store.set_timeout(timeout)
         if rank == 0:
+            pause(0)
             store.set(_MAIN_IS_HERE, "")
         while not store.check([_MAIN_IS_HERE]):
-            pause(_LOOK_SECONDS)
+            time.sleep(_LOOK_SECONDS)
+            if not store.check([_MAIN_IS_HERE]):  # once it is here, it must not be left alone
+                pause(0)
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
     return World(rank, size, device, dist.new_group(backend="gloo", timeout=timeout))

@@ -1,0 +1,1 @@
+"""How far a study is, from its files and from Slurm: nothing is written, locked or waited for."""

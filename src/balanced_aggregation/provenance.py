@@ -23,14 +23,16 @@ VERIFIER_CODE = sorted((PACKAGE / "rewards").rglob("*.py"))
 _NOT_TRAINING = (
     "checkpoints.py",
     "cli.py",
+    "commands/arguments.py",
     "commands/generate.py",
     "commands/score.py",
+    "commands/track.py",
     "evaluation",
     "launch.py",
     "planning",
     "reporting",
     "study_schema.py",
-    "tracking.py",
+    "tracking",
     "workflow.py",
 )
 

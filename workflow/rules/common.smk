@@ -14,3 +14,7 @@ wildcard_constraints:
 
 onstart:
     plan.write_studies()
+
+
+onerror:
+    plan.stop_tracking()

@@ -11,6 +11,7 @@ from balanced_aggregation.study_file import load_study
 from balanced_aggregation.tracking import RunTracker
 from balanced_aggregation.tracking.runs import describe_training
 from balanced_aggregation.training.journal import Journal
+from tracked_steps import step
 
 STUDY = """
 study: tracked
@@ -21,26 +22,12 @@ model: {kind: tiny}
 data: {train: {kind: arithmetic}, benchmarks: [{kind: arithmetic, name: sums}]}
 training: {steps: 4}
 """
-NAN = float("nan")
 
 
 def write_study(folder, uri):
     path = folder / "study.yaml"
     path.write_text(f"{STUDY}tracking: {{uri: '{uri}'}}\n")
     return load_study(path)
-
-
-def step(number):
-    """Rows of metrics.jsonl and timing.jsonl, as the trainer hands them over."""
-    return (
-        {
-            "step": number,
-            "reward": number / 10,
-            "length_gap": NAN if number == 1 else -0.5,
-            "positive_share/token": 0.3,
-        },
-        {"step": number, "rollout_seconds": 2.0, "update_seconds": 1.0, "tokens_per_second": 5.0 * number},
-    )
 
 
 def describe(study, rule="token", seed=0, problems="p"):

@@ -44,12 +44,14 @@ def connect(uri: str, create: bool = False) -> Any:
 
 
 def prepare() -> None:
-    """Import MLflow, with its own repeating of requests switched off.
+    """Import MLflow, without two habits of its own.
 
-    It would send a request again that the server may have got; here a run is looked up before it is created again.
+    It repeats a request that the server may have got already; here a run is looked up before it is created again. And
+    it reports to its makers, from nodes that may have no internet.
     """
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     import mlflow  # noqa: F401
 
 

@@ -44,13 +44,14 @@ def serve(folder: Path, host: str, port: int, database: str | None, workers: int
         # Only requests that name this machine are answered, so that no web page can reach the server through a browser.
         "MLFLOW_SERVER_ALLOWED_HOSTS": ",".join(f"{name}{end}" for name in names for end in ("", f":{port}")),
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
         **os.environ,
         "MLFLOW_BACKEND_STORE_URI": database,  # not an argument: it may hold a password
     }
     command = [sys.executable, "-m", "mlflow", "server", "--host", host, "--port", str(port)]
     command += ["--workers", str(workers), "--serve-artifacts", "--artifacts-destination", str(folder / "artifacts")]
     with _ends_on_signals():
-        server = subprocess.Popen(command, env=environment, start_new_session=True)
+        server = subprocess.Popen(command, env=environment, stdout=sys.stderr, start_new_session=True)
         try:
             _wait_until_it_answers(server, host, port)
             print(f"export MLFLOW_TRACKING_URI=http://{names[0]}:{port}", flush=True)
@@ -68,28 +69,24 @@ def _check_port(host: str, port: int) -> None:
         try:
             probe.bind((host, port))
         except (OSError, OverflowError) as error:
-            raise UserError(
-                f"--host {host} --port {port}: {error}; another port is free, or the host not mine"
-            ) from error
+            raise UserError(f"--host {host} --port {port}: cannot listen there: {error}") from error
 
 
 def _upgrade(database: str) -> None:
     """Create the database's tables or bring them up to date, before several processes use them."""
+    from mlflow.db import commands
     from sqlalchemy import create_engine
     from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
     kind = database.partition(":")[0]
     try:
-        create_engine(database)
+        create_engine(database).connect().close()  # MLflow would try for minutes
+        commands(["upgrade", database], standalone_mode=False)
     except ModuleNotFoundError as error:
         package = {"psycopg2": "psycopg2-binary"}.get(error.name, error.name)
         raise UserError(f"--database {kind}://...: needs {error.name}; `pip install {package}` here first") from error
     except (ArgumentError, NoSuchModuleError) as error:
         raise UserError(f"--database {kind}: no address of a database, such as postgresql://user@host/name") from error
-    from mlflow.db import commands
-
-    try:
-        commands(["upgrade", database], standalone_mode=False)
     except Exception as error:  # of the database, its driver, or a migration
         raise UserError(f"--database {kind}://...: cannot be used: {in_one_line(error)}") from error
 

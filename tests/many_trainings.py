@@ -24,7 +24,8 @@ STEPS = 10
 
 
 def train(place, seed, kill, start):
-    tracker._EVERY_SECONDS = 0.1
+    tracker._EVERY_SECONDS = 0.05
+    tracker._SETTLED_SECONDS = 0.5
     tracker._AT_THE_END_SECONDS = 60.0  # the machine may be slow
     start.wait()
     if isinstance(kill, float):
@@ -36,6 +37,8 @@ def train(place, seed, kill, start):
     for rows in steps:
         run.on_step(*rows)
         time.sleep(0.05)
+        while isinstance(kill, str) and run._waiting:  # a request for each step
+            time.sleep(0.01)
     run.finish(steps)
 
 

@@ -43,6 +43,7 @@ def study(tmp_path, monkeypatch, empty_database):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setattr(tracking_tracker, "_EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(tracking_tracker, "_SETTLED_SECONDS", 0.0)
     # An address of its own for each test: MLflow keeps one store for each address in a process.
     return write_study(tmp_path, f"sqlite:///{tmp_path}/mlflow.db")
 
@@ -112,6 +113,19 @@ def test_a_killed_training_goes_on_in_its_own_run_with_each_step_once(study, pla
         },
         "artifacts": {},
     }
+
+
+def test_the_last_request_of_a_killed_attempt_arrives_while_the_next_one_starts(study, place, monkeypatch):
+    arrived(follow(place, describe(study), [1], end=None))
+    late = tracking_runs.step_metrics(*step(2))
+
+    def sleep(seconds):
+        client, (run,) = trainings(place)
+        client.log_batch(run.info.run_id, metrics=late)
+
+    monkeypatch.setattr(tracking_tracker.time, "sleep", sleep)
+    follow(place, describe(study), [1, 2])
+    assert rewards(place) == [(1, 0.1), (2, 0.2)]
 
 
 def test_steps_that_were_pending_at_a_kill_are_not_lost(study, place):

@@ -104,6 +104,11 @@ def children(client: Any, place: dict[str, Any], condition: str = "") -> list[An
     return list(client.search_runs([place["experiment_id"]], query, max_results=_ALL, order_by=order))
 
 
+def shows_as_running(client: Any, place: dict[str, Any], training: Training) -> bool:
+    """Whether the training has a run that has not ended."""
+    return any(run.info.status == "RUNNING" for run in _with_key(client, place, training.key))
+
+
 def _with_key(client: Any, place: dict[str, Any], key: str) -> list[Any]:
     return children(client, place, f"tags.`balagg.key` = '{key}'")
 

@@ -19,12 +19,15 @@ from balanced_aggregation.tracking.runs import (
     log_steps,
     open_run,
     set_status,
+    shows_as_running,
     step_metrics,
 )
 
 _EVERY_SECONDS = 5.0
 _AFTER_FAILURES = (10.0, 20.0, 40.0, 60.0)
 """Pauses after one failure, two and so on; the last one from then on."""
+_SETTLED_SECONDS = 5.0
+"""So long after an attempt that was killed by force, what it sent last has arrived, and its steps can be counted."""
 _AT_THE_END_SECONDS = 15.0
 """So long a training that ends waits for MLflow; within the grace that clusters give a job."""
 _AT_THE_END_EVERY = 2.0
@@ -149,6 +152,8 @@ class RunTracker:
         self._client = connect(self._place["uri"])
         # The study runs, and if it is another database this fails.
         self._client.update_run(self._place["run_id"], status="RUNNING")
+        if shows_as_running(self._client, self._place, self._training):
+            time.sleep(_SETTLED_SECONDS)
         run_id = open_run(self._client, self._place, self._training)
         self._client.update_run(run_id, status="RUNNING")
         known = known_steps(self._client, run_id)

@@ -14,10 +14,12 @@ import psutil
 import pytest
 from mlflow import MlflowClient
 
+from balanced_aggregation.errors import UserError
 from balanced_aggregation.files import read_json
 from balanced_aggregation.layout import Layout
 from balanced_aggregation.tracking import RunTracker, finish_tracking, rebuild_tracking, start_tracking, stop_tracking
 from balanced_aggregation.tracking import tracker as tracking_tracker
+from balanced_aggregation.tracking.server import serve
 from many_trainings import STEPS
 from tracked import describe, follow, shown, wait_until, write_results, write_study, write_training
 from tracked_steps import step
@@ -66,7 +68,7 @@ def server(tmp_path_factory):
         server.start()
         yield server
     finally:
-        server.stop()
+        assert server.stop() == 0
 
 
 @pytest.fixture
@@ -148,7 +150,7 @@ def test_a_server_that_is_away_for_a_while(server, study, place, monkeypatch, ca
     first = RunTracker(place, describe(study))
     slowest_step(first, (1, 2))
     wait_until(lambda: first._run_id and not first._waiting)
-    assert server.stop() == 0
+    assert server.stop(signal.SIGINT) == 0
     second = RunTracker(place, describe(study, "half"))
     slowest = [slowest_step(run, range(start, 60)) for run, start in ((first, 3), (second, 1))]
     assert max(slowest) < 0.05
@@ -235,9 +237,10 @@ def test_a_rebuilt_experiment_is_the_tracked_one(study, layout, place, server, t
     text = Path("study.yaml").read_text().replace("study: tracked", f"study: {study.study}")
     Path("study.yaml").write_text(text)
     command = [BALAGG, "track", "rebuild", "study.yaml", "--uri", file]
-    for _ in range(2):
-        output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        assert output == f"{study.study}: experiment 1 in {file}\n"
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert output == f"{study.study}: experiment 1 in {file}\n"
+    assert shown(file, study.study) == before
+    rebuild_tracking(study, layout, file)
     assert shown(file, study.study) == before
 
 
@@ -253,28 +256,24 @@ def test_the_server_answers_to_this_machines_name_and_to_no_other(server):
     assert ask("evil.example") == 403
 
 
-def test_serving_says_what_is_wrong(server, tmp_path):
-    def fail(*arguments):
-        result = subprocess.run(server.command(*arguments), capture_output=True, text=True, timeout=60, check=False)
-        assert result.returncode == 1
-        return result.stderr.splitlines()[-1]
-
-    taken = f"error: --host 127.0.0.1 --port {server.port}: cannot listen there: [Errno 98] Address already in use"
-    assert fail() == taken
-    port = ("--port", str(free_port()))
-    assert fail(*port, "--database", "nonsense").startswith("error: --database nonsense: no address of a database")
-    missing = fail(*port, "--database", "postgresql://me:secret@localhost/mlflow")
-    assert "secret" not in missing
-    try:
-        import psycopg2  # noqa: F401
-    except ModuleNotFoundError:
-        assert missing == (
-            "error: --database postgresql://...: needs psycopg2; `pip install psycopg2-binary` here first"
-        )
-    assert "cannot be used: OperationalError" in fail(*port, "--database", f"sqlite:///{tmp_path}")
+@pytest.mark.parametrize(
+    ("database", "message"),
+    [
+        ("nonsense", "--database nonsense: no address of a database, such as postgresql://user@host/name"),
+        ("none://me:secret@here/mlflow", "--database none: no address of a database"),
+        (
+            "mssql+pymssql://me:secret@here/mlflow",
+            r"--database mssql\+pymssql://...: needs pymssql; `pip install pymssql`",
+        ),
+        ("sqlite:////", "--database sqlite://...: cannot be used: OperationalError"),
+    ],
+)
+def test_serving_from_a_database_that_cannot_be_used(tmp_path, database, message):
+    with pytest.raises(UserError, match=message) as error:
+        serve(tmp_path, "127.0.0.1", free_port(), database, workers=1)
+    assert "secret" not in str(error.value) and "\n" not in str(error.value)
 
 
-def test_ctrl_c_ends_a_server(tmp_path):
-    server = Server(tmp_path)
-    server.start()
-    assert server.stop(signal.SIGINT) == 0
+def test_serving_where_somebody_else_does(server):
+    with pytest.raises(UserError, match=f"--port {server.port}: cannot listen there: .* Address already in use"):
+        serve(server.folder, "127.0.0.1", server.port, None, workers=1)

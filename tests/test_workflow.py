@@ -18,6 +18,7 @@ import yaml
 from mlflow import MlflowClient
 
 import miniatures
+import tracked
 from balanced_aggregation.config import TinyModel
 from balanced_aggregation.models import character_tokenizer, create_tiny_model, save_model
 
@@ -110,6 +111,17 @@ def test_from_nothing_to_tables_figures_and_tracked_runs(undisturbed):
 
 
 @pytest.mark.slow
+def test_mlflow_rebuilt_from_the_files(undisturbed, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(undisturbed[0], folder, ignore=shutil.ignore_patterns("mlflow*"))
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("MLFLOW")}
+    balagg = Path(sys.executable).parent / "balagg"
+    subprocess.run([balagg, "track", "rebuild", "study.yaml"], cwd=folder, env=environment, check=True)
+    before, after = (tracked.shown(f"sqlite:///{place}/mlflow.db", "t") for place in (undisturbed[0], folder))
+    assert len(after) == 9 and after == before
+
+
+@pytest.mark.slow
 def test_a_training_in_two_processes(undisturbed, tmp_path):
     """Started by the workflow; which process does what changes nothing but the rounding."""
     folder = tmp_path / "copy"
@@ -153,8 +165,13 @@ def test_killed_trainings_end_with_the_same_bytes(undisturbed, tmp_path):
                     time.sleep(generator.uniform(0, 4))
                     kills += [run] * kill(training)
             time.sleep(0.02)
+        statuses = {run.data.tags["balagg.role"]: run.info.status for run in tracked_runs(folder)}
         if process.returncode == 0:
             break
+        # None shows as running once the workflow has ended, not even those that could not say so themselves.
+        assert "RUNNING" not in {run.info.status for run in tracked_runs(folder)}
+        assert statuses["study"] == "FAILED"
+    assert statuses["study"] == "FINISHED"
     assert set(kills) >= {run for run in runs if run not in after_steps}
     assert process.returncode == 0 and len(kills) >= 8
     expected, found = deterministic_files(undisturbed[0]), deterministic_files(folder)
@@ -163,10 +180,15 @@ def test_killed_trainings_end_with_the_same_bytes(undisturbed, tmp_path):
     assert differing == []
     client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
     runs = client.search_runs([client.get_experiment_by_name("t").experiment_id], "tags.`balagg.role` = 'training'")
-    assert len(runs) == 8
+    assert len(runs) == 8 and {run.info.status for run in runs} == {"FINISHED"}
     for run in runs:
         # Each step once; those that were pending at a kill arrive at the end.
         assert sorted(m.step for m in client.get_metric_history(run.info.run_id, "reward")) == list(range(1, 9))
+
+
+def tracked_runs(folder):
+    client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
+    return client.search_runs([client.get_experiment_by_name("t").experiment_id])
 
 
 def trainings(process):

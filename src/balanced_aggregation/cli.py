@@ -11,6 +11,8 @@ from typing import Annotated
 import tyro
 
 from balanced_aggregation.checkpoints import Checkpoint
+from balanced_aggregation.commands.arguments import StudyFile
+from balanced_aggregation.commands.track import track
 from balanced_aggregation.config import Study
 from balanced_aggregation.errors import GoldError, InfrastructureError, Interrupted, UserError
 from balanced_aggregation.files import full_disk, is_full, write_text
@@ -18,7 +20,6 @@ from balanced_aggregation.layout import Layout
 from balanced_aggregation.planning.assumptions import Assumptions
 from balanced_aggregation.study_file import load_studies, load_study
 
-StudyFile = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="STUDY", help="The study's YAML file.")]
 Rule = Annotated[str, tyro.conf.arg(help="Name of an aggregation rule of the study.")]
 Seed = Annotated[int, tyro.conf.arg(help="A training seed of the study.")]
 Dataset = Annotated[str, tyro.conf.arg(help="A benchmark, or train.")]
@@ -27,6 +28,7 @@ BenchmarkName = Annotated[str, tyro.conf.arg(help="A benchmark of the study.")]
 Flag = tyro.conf.FlagCreatePairsOff[bool]
 
 app = tyro.extras.SubcommandApp()
+app.command(track, name="track", help="MLflow: a server of one's own, and what the workflow tells it.")
 
 
 @app.command
@@ -162,22 +164,6 @@ def warm_start(study: StudyFile) -> None:
         losses = run(model, tokenizer, read_problems(layout.train_problems)["prompt"].tolist(), loaded.warm_start)
         save_model(model, tokenizer, layout.warm_model)
     print(f"warm start: loss {losses[0]:.3f} -> {losses[-1]:.3f} nats a token in {len(losses)} batches")
-
-
-@app.command
-def track_start(study: StudyFile) -> None:
-    """Create MLflow's database, the experiment and the parent run."""
-    from balanced_aggregation.tracking import start_tracking
-
-    start_tracking(*_open(study))
-
-
-@app.command
-def track_finish(study: StudyFile) -> None:
-    """Hand evaluations, tables and figures to MLflow."""
-    from balanced_aggregation.tracking import finish_tracking
-
-    finish_tracking(*_open(study))
 
 
 @app.command

@@ -23,8 +23,10 @@ _NOT_TRAINING = (
     "attempts.py",
     "checkpoints.py",
     "cli.py",
+    "commands/arguments.py",
     "commands/generate.py",
     "commands/score.py",
+    "commands/track.py",
     "evaluation",
     "launch.py",
     "locks.py",
@@ -34,7 +36,7 @@ _NOT_TRAINING = (
     "slurm.py",
     "status",
     "study_schema.py",
-    "tracking.py",
+    "tracking",
     "workflow.py",
 )
 

@@ -1,8 +1,10 @@
 """What the Snakefile needs of a study: kept here, so that rule files hold no logic."""
 
+import contextlib
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -208,6 +210,14 @@ class Plan(Paths):
         """Write the files that the commands read."""
         for study in self.studies.values():
             study.write()
+
+    def stop_tracking(self) -> None:
+        """Tell MLflow that the workflow has failed; in a process of its own, since it is a mirror and may hang."""
+        for study in self.studies.values():
+            if study.tracking.exists():
+                command = ["balagg", "track", "stop", str(study.study_file)]
+                with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                    subprocess.run(command, timeout=60, check=False)
 
     def _of_all_studies(self, patterns: Sequence[Path]) -> list[Path]:
         return [Path(str(path).format(study=name)) for name in self.studies for path in patterns]

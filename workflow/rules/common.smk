@@ -15,3 +15,7 @@ wildcard_constraints:
 onstart:
     plan.end_leftovers()
     plan.write_studies()
+
+
+onerror:
+    plan.stop_tracking()

@@ -15,7 +15,7 @@ rule track_start:
         study=plan.study_argument,
         settings=plan.of("tracking_settings"),
     shell:
-        "balagg track-start {params.study} 2>&1 | tee {log}"
+        "balagg track start {params.study} 2>&1 | tee {log}"
 
 
 rule track_finish:
@@ -37,4 +37,4 @@ rule track_finish:
         study=plan.study_argument,
         settings=plan.of("tracking_settings"),
     shell:
-        "balagg track-finish {params.study} 2>&1 | tee {log}"
+        "balagg track finish {params.study} 2>&1 | tee {log}"

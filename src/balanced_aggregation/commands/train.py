@@ -13,10 +13,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from balanced_aggregation.aggregation import RULES, Rule
 from balanced_aggregation.attempts import AttemptRecord
 from balanced_aggregation.checkpoints import checkpoint_folder
-from balanced_aggregation.config import TRAIN, RuleChoice, Study
+from balanced_aggregation.config import RuleChoice, Study
 from balanced_aggregation.data import read_problems
 from balanced_aggregation.errors import Interrupted, UserError
-from balanced_aggregation.files import read_json, write_json, write_text
+from balanced_aggregation.files import write_json, write_text
 from balanced_aggregation.layout import Layout
 from balanced_aggregation.locks import exclusive
 from balanced_aggregation.models import load_model
@@ -31,7 +31,7 @@ from balanced_aggregation.rollout.engines import create_engine, longest_request
 from balanced_aggregation.rule_loading import bind_rule
 from balanced_aggregation.seeding import make_deterministic
 from balanced_aggregation.slurm import job_id, requeue
-from balanced_aggregation.tracking import RunTracker
+from balanced_aggregation.tracking import RunTracker, follow_training
 from balanced_aggregation.training.checkpoint import newest_step
 from balanced_aggregation.training.interruption import Interruption
 from balanced_aggregation.training.journal import read_journal
@@ -149,10 +149,8 @@ def _train(
     if world.is_main:
         fingerprint = training_fingerprint(study, layout, rule.name, seed)
         observers.append(create_progress(f"{rule.name} seed {seed}", study.training.steps))
-        if study.tracking.enabled and layout.tracking.exists():
-            parameters = _parameters(study, layout, rule)
-            tracker = RunTracker(read_json(layout.tracking), rule.name, seed, fingerprint, parameters)
-            observers.append(tracker)
+        tracker = follow_training(study, layout, rule.name, seed, fingerprint)
+        observers += [tracker] if tracker else []
     try:
         with VerifierPool(study.verifiers) as verifiers:
             # One after the other to the device, so that a node's memory never holds all of it.
@@ -235,14 +233,3 @@ def _rules(study: Study, rule: RuleChoice) -> dict[str, Rule]:
     """The rule that trains, and those of the paper; none that another study, or this one tomorrow, may not have."""
     own = bind_rule(rule.rule, rule.parameters, max_length=study.training.max_new_tokens)
     return {name: RULES[name] for name in ALWAYS_DIAGNOSED} | {rule.name: own}
-
-
-def _parameters(study: Study, layout: Layout, rule: RuleChoice) -> dict[str, object]:
-    """What MLflow shows of a run."""
-    return {
-        "rule": rule.rule,
-        **{f"rule.{name}": value for name, value in rule.parameters.items()},
-        **{f"training.{name}": value for name, value in study.training.model_dump(mode="json").items()},
-        "model": study.model.model_dump_json(),
-        "data.sha256": read_json(layout.manifest(TRAIN))["sha256"],
-    }

@@ -180,7 +180,11 @@ def test_of_two_runs_with_one_key_the_older_one_stays(study, place):
 
 @pytest.mark.parametrize(
     ("error", "expected"),
-    [(RuntimeError("diverged"), "FAILED"), (KeyboardInterrupt(), "KILLED"), (Interrupted("SIGTERM"), "KILLED")],
+    [
+        (RuntimeError("diverged"), "FAILED"),
+        (KeyboardInterrupt(), "KILLED"),
+        (Interrupted("SIGTERM: stopped", "SIGTERM"), "KILLED"),
+    ],
 )
 def test_how_a_training_ended(study, place, error, expected):
     follow(place, describe(study), [1, 2], end=error)

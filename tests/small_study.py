@@ -8,6 +8,7 @@ from pathlib import Path
 import yaml
 
 from balanced_aggregation import cli
+from balanced_aggregation.commands import track
 from balanced_aggregation.study_file import load_study
 
 STUDY = {
@@ -41,7 +42,7 @@ def prepare(folder, monkeypatch, **changes):
     for name in ("train", "sums"):
         cli.prepare_statements(file, name)
         cli.prepare_problems(file, name)
-    cli.track_start(file)
+    track.start(file)
 
 
 def write_study(folder, **changes):

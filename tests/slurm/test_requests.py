@@ -43,12 +43,14 @@ SHARDED = {"gpus_per_node": 8, "strategy": "fsdp"}
     ids=["CPU", "1 GPU", "1 H100", "8 GPUs", "8 H100", "2 x 8 GPUs", "2 x 8 H100"],
 )
 def test_what_a_training_asks_for(clone, box, compute, gpu_model, asked, given):
-    clone.write_study(STUDY | {"compute": compute})
+    rollout = {"engine": "vllm" if given else "transformers"}
+    clone.write_study(STUDY | {"compute": compute, "rollout": rollout})
     partition = "gpu" if given else "cpu"
     resources = [f"train:slurm_partition={partition}"] + ([f"train:gpu_model={gpu_model}"] if gpu_model else [])
     before, sent = set(box.jobs()), len(box.sent())
-    clone.start("results/t/runs/paced/seed0/run.json", "--retries", "0", "--set-resources", *resources)
-    wait_for(lambda: set(box.jobs()) - before, 240, clone.output)
+    snakemake = clone.start("results/t/runs/paced/seed0/run.json", "--retries", "0", "--set-resources", *resources)
+    wait_for(lambda: set(box.jobs()) - before or snakemake.poll() is not None, 240, clone.output)
+    assert snakemake.poll() is None, clone.output()
     (job,), (line,) = set(box.jobs()) - before, box.sent()[sent:]
     arguments = re.search(r"-p .*(?= --wrap)", line)[0].replace(f" -D {clone.folder}", "")
     assert arguments == f"-p {partition} -t 1440 {asked}"

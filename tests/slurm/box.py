@@ -62,7 +62,6 @@ InactiveLimit=0
 SlurmdTimeout=10
 DefMemPerCPU=500
 PartitionName=cpu Nodes={cpu_nodes} Default=YES MaxTime=1-00:00:00 DefaultTime=10 State=UP PriorityTier=10
-PartitionName=gpu Nodes={gpu_nodes} MaxTime=1-00:00:00 DefaultTime=10 State=UP PriorityTier=10 PreemptMode=off
 PartitionName=scavenge Nodes={cpu_nodes} MaxTime=1-00:00:00 DefaultTime=10 State=UP PriorityTier=1 PreemptMode=requeue
 """
 
@@ -131,11 +130,15 @@ class Box:
     def node_states(self) -> dict[str, str]:
         return dict(line.split() for line in self.run("sinfo", "-hN", "-o", "%N %t", check=False).splitlines())
 
-    def jobs(self, rule: str = "") -> dict[str, str]:
-        """States of the jobs that Snakemake has submitted for a rule, by id, in their order."""
+    def states(self, comment: str = "") -> dict[str, str]:
+        """States of the jobs with such a comment, by id, in their order; those that have ended among them."""
         lines = self.run("squeue", "-h", "-a", "-t", "all", "-S", "i", "-o", "%i|%T|%k").splitlines()
         parts = [line.split("|") for line in lines]
-        return {number: state for number, state, comment in parts if comment.startswith(f"rule_{rule}")}
+        return {number: state for number, state, said in parts if said.startswith(comment)}
+
+    def jobs(self, rule: str = "") -> dict[str, str]:
+        """The same of those that Snakemake has submitted for a rule."""
+        return self.states(f"rule_{rule}")
 
     def job(self, number: str) -> dict[str, str]:
         """What Slurm knows of a job."""
@@ -185,8 +188,12 @@ class Box:
             user=getpass.getuser(),
             controller=ports[0],
             cpu_nodes=",".join(self._cpu),
-            gpu_nodes=",".join(self._gpu),
         )
+        if self._gpu:
+            nodes = ",".join(self._gpu)
+            text += (
+                f"PartitionName=gpu Nodes={nodes} MaxTime=1-00:00:00 DefaultTime=10 PriorityTier=10 PreemptMode=off\n"
+            )
         gres = ""
         for node, port in zip((*self._cpu, *self._gpu), ports[1:], strict=True):
             extra = f" Gres=gpu:h100:{GPUS} Feature=h100" if node in self._gpu else ""

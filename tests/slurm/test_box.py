@@ -1,0 +1,29 @@
+"""The Slurm that the other tests run on."""
+
+import psutil
+from box import Box, wait_for
+
+
+def belonging_to(folder):
+    found = []
+    for process in psutil.process_iter(["cmdline", "environ", "status"]):
+        known = " ".join([*(process.info["cmdline"] or []), *(process.info["environ"] or {}).values()])
+        if str(folder) in known and process.info["status"] != psutil.STATUS_ZOMBIE:
+            found.append(process)
+    return found
+
+
+def test_nothing_is_left_behind(tmp_path):
+    """Neither by jobs that are running when it stops, nor by a node that has crashed."""
+    cluster = Box(tmp_path / "box", cpu_nodes=2, gpu_nodes=0)
+    try:
+        cluster.start()
+        for node in ("cpu1", "cpu2"):
+            cluster.run("sbatch", "-w", node, "-o", "/dev/null", "--wrap", "trap '' TERM; sleep 1000")
+        wait_for(lambda: list(cluster.states().values()) == ["RUNNING"] * 2, 30, lambda: str(cluster.states()))
+        wait_for(lambda: sum(p.name() == "sleep" for p in belonging_to(tmp_path)) == 2, 30, "two jobs")
+        cluster.kill_node("cpu1")
+        assert sum(p.name() == "sleep" for p in belonging_to(tmp_path)) == 1
+    finally:
+        cluster.stop()
+    wait_for(lambda: not belonging_to(tmp_path), 10, lambda: str(belonging_to(tmp_path)))

@@ -91,6 +91,7 @@ def test_a_killed_training_goes_on_in_its_own_run_with_each_step_once(study, pla
     second = RunTracker(place, describe(study))
     for number in (2, 3, 4):
         second.on_step(*step(number))
+        arrived(second)  # what it has is known by the second of these steps
     second.finish([step(number) for number in (1, 2, 3, 4)])
     assert shown(place["uri"])["token seed 0"] == {
         "status": "FINISHED",
@@ -118,13 +119,16 @@ def test_a_killed_training_goes_on_in_its_own_run_with_each_step_once(study, pla
 def test_the_last_request_of_a_killed_attempt_arrives_while_the_next_one_starts(study, place, monkeypatch):
     arrived(follow(place, describe(study), [1], end=None))
     late = tracking_runs.step_metrics(*step(2))
+    slept = []
 
     def sleep(seconds):
+        slept.append(seconds)
         client, (run,) = trainings(place)
         client.log_batch(run.info.run_id, metrics=late)
 
     monkeypatch.setattr(tracking_tracker.time, "sleep", sleep)
     follow(place, describe(study), [1, 2])
+    assert slept == [0.0]
     assert rewards(place) == [(1, 0.1), (2, 0.2)]
 
 
@@ -299,10 +303,12 @@ def test_a_rebuilt_experiment_is_the_tracked_one(study, layout, place, tmp_path)
     for _ in range(2):  # the second time finds everything there
         rebuild_tracking(study, layout, elsewhere)
         assert shown(elsewhere) == before
+    client, (run, _) = trainings(place)
     assert read_json(layout.tracking) == place
     assert (tmp_path / "mlflow.db").stat().st_mtime_ns == written
     rebuild_tracking(study, layout)
     assert shown(place["uri"]) == before
+    assert client.get_run(run.info.run_id).info.end_time == run.info.end_time
 
     client, (run, _) = trainings(rebuild_tracking(study, layout, elsewhere))
     times = {m.step: m.timestamp for m in client.get_metric_history(run.info.run_id, "reward")}
@@ -324,6 +330,13 @@ def test_a_study_that_was_not_finished_is_rebuilt_as_far_as_it_is(study, layout,
     # It goes on, in the same run.
     follow(place, describe(study), (3, 4))
     assert shown(place["uri"])["token seed 0"]["metrics"]["reward"] == [(n, n / 10) for n in (1, 2, 3, 4)]
+
+
+def test_a_former_training_does_not_show_as_running_in_the_end(study, layout, place):
+    arrived(follow(place, describe(study, problems="former"), [1], end=None))
+    write_training(layout, describe(study), (1, 2, 3, 4))
+    finish_tracking(study, layout)
+    assert {run.info.status for run in trainings(place)[1]} == {"KILLED", "FINISHED"}
 
 
 def test_a_lost_database_is_made_anew_and_used_from_then_on(study, layout, place, tmp_path):

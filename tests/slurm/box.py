@@ -6,6 +6,7 @@ several boxes can run side by side, and the machine's own Slurm, if there is one
 """
 
 import contextlib
+import ctypes
 import getpass
 import os
 import re
@@ -224,8 +225,13 @@ class Box:
             self._daemons[name] = subprocess.Popen(
                 [_find(program), *arguments],
                 env=self.environment | {"SLURM_CONF": str(self.folder / "slurm.conf")},
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, preexec_fn=_end_with_parent,
             )  # fmt: skip
+
+
+def _end_with_parent() -> None:
+    """Also where the tests are killed and cannot stop the box, no daemon outlives them."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def wait_for(condition: Callable[[], object], seconds: float, what: str | Callable[[], str]) -> None:

@@ -1,5 +1,9 @@
 """The Slurm that the other tests run on."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import psutil
 from box import Box, wait_for
 
@@ -27,3 +31,11 @@ def test_nothing_is_left_behind(tmp_path):
     finally:
         cluster.stop()
     wait_for(lambda: not belonging_to(tmp_path), 10, lambda: str(belonging_to(tmp_path)))
+
+
+def test_no_daemon_outlives_tests_that_are_killed(tmp_path):
+    code = f"from box import Box; Box(Path({str(tmp_path / 'box')!r}), 1, 0).start(); os.kill(os.getpid(), 9)"
+    code = f"import os; from pathlib import Path; {code}"
+    result = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent, check=False, timeout=60)
+    assert result.returncode == -9
+    wait_for(lambda: not belonging_to(tmp_path), 20, lambda: str(belonging_to(tmp_path)))

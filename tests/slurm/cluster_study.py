@@ -19,8 +19,9 @@ STUDY = SMOKE | {
     "seeds": [0],
     "tracking": {"enabled": False},
 }
-# The profile as it is, but for waiting: this Slurm forgets nothing, and its nodes share one disk.
-PROFILE = ["--profile", str(ROOT / "slurm"), "--slurm-init-seconds-before-status-checks", "2", "--latency-wait", "5"]
+PROFILE = yaml.safe_load((ROOT / "slurm" / "profile.yaml").read_text())
+# But for waiting: this Slurm forgets nothing, and its nodes share one disk.
+PROFILE |= {"slurm-init-seconds-before-status-checks": 2, "latency-wait": 5}
 
 
 class Clone:
@@ -31,16 +32,28 @@ class Clone:
         folder.mkdir(exist_ok=True)
         shutil.copy(Path(__file__).with_name("paced.py"), folder)
         self.write_study(study or STUDY)
+        self.write_profile()
         self.run_folder = folder / "results/t/runs/paced/seed0"
         self._started: list[subprocess.Popen] = []
 
     def write_study(self, study: dict) -> None:
         (self.folder / "study.yaml").write_text(yaml.safe_dump(study))
 
+    def write_profile(self, **train: object) -> None:
+        """The project's profile, with other resources of trainings."""
+        resources = PROFILE["set-resources"]
+        profile = PROFILE | {"set-resources": resources | {"train": resources["train"] | train}}
+        (self.folder / "profile").mkdir(exist_ok=True)
+        (self.folder / "profile/profile.yaml").write_text(yaml.safe_dump(profile))
+
     def start(self, *arguments: str, profile: bool = True) -> subprocess.Popen:
         """Snakemake, in the background; its output goes to ``output.log``, after what is there."""
         command = [BIN / "snakemake", *arguments, "--directory", self.folder, "--snakefile", ROOT / "Snakefile"]
-        command += [*(PROFILE if profile else ["--cores", "2"]), "--configfile", self.folder / "study.yaml"]
+        command += [
+            *(["--profile", self.folder / "profile"] if profile else ["--cores", "2"]),
+            "--configfile",
+            self.folder / "study.yaml",
+        ]
         environment = self.box.environment | {"OMP_NUM_THREADS": "1"}
         environment["PATH"] = f"{BIN}{os.pathsep}{environment['PATH']}"
         with (self.folder / "output.log").open("a") as output:

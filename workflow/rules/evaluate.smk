@@ -18,6 +18,7 @@ rule generate:
     threads: plan.of("threads")
     resources:
         gpu=plan.of("evaluation_gpus"),
+        cpus_per_task=plan.of("threads"),
     params:
         study=plan.study_argument,
         settings=plan.of("response_settings", "benchmark"),
@@ -39,6 +40,8 @@ rule score:
     conda:
         "../../envs/cpu.yaml"
     threads: plan.of("verifiers")
+    resources:
+        cpus_per_task=plan.of("verifiers"),
     params:
         study=plan.study_argument,
         settings=plan.verifier,

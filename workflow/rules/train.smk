@@ -28,6 +28,7 @@ rule train:
         gpu=plan.cluster("gpu"),
         mpi=plan.cluster("mpi"),
         tasks=plan.cluster("tasks"),
+        cpus_per_task=plan.cluster("cpus_per_task"),
         tasks_per_gpu=plan.cluster("tasks_per_gpu"),
         mem_mb=plan.training_mem_mb,
     params:

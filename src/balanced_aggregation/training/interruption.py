@@ -4,6 +4,8 @@ Slurm sends SIGTERM to what it ends, be it cancelled, preempted or at its time l
 to send some time before the limit. It may send them to every process of a job, and more than once.
 """
 
+import contextlib
+import os
 import signal
 import threading
 import time
@@ -41,6 +43,10 @@ class Interruption:
             signal.signal(number, signal.SIG_IGN if self.signal else before)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.signal is None and os.environ.get("RANK", "0") == "0":
+            text = f"{signal.Signals(number).name}: the training ends after the step under way\n"
+            with contextlib.suppress(OSError):
+                os.write(2, text.encode())  # not by `print`, which may be at work at this very moment
         self.signal = "SIGTERM" if self.signal == "SIGTERM" else signal.Signals(number).name
 
     def agreed(self, world: "World") -> str | None:

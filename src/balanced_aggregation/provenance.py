@@ -29,6 +29,7 @@ _NOT_TRAINING = (
     "commands/track.py",
     "evaluation",
     "launch.py",
+    "leftovers.py",
     "locks.py",
     "planning",
     "printing.py",

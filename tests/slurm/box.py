@@ -147,11 +147,11 @@ class Box:
             part.split("=", 1) for part in self.run("scontrol", "-o", "show", "job", number).split() if "=" in part
         )
 
-    def gpus(self, number: str) -> list[int]:
-        """GPUs that a job has been given, on each of its nodes that has any."""
-        return [
-            int(count) for count in re.findall(r"GRES=gpu:\w+:(\d+)", self.run("scontrol", "-d", "show", "job", number))
-        ]
+    def gpus_per_node(self, number: str) -> int:
+        """GPUs that a job has been given on each of its nodes."""
+        details = self.run("scontrol", "-d", "show", "job", number)
+        (count,) = set(re.findall(r" GRES=gpu:\w+:(\d+)", details)) or {"0"}
+        return int(count)
 
     def sent(self) -> list[str]:
         """Arguments of all calls of sbatch."""

@@ -131,15 +131,15 @@ class Box:
     def node_states(self) -> dict[str, str]:
         return dict(line.split() for line in self.run("sinfo", "-hN", "-o", "%N %t", check=False).splitlines())
 
-    def states(self, comment: str = "") -> dict[str, str]:
-        """States of the jobs with such a comment, by id, in their order; those that have ended among them."""
-        lines = self.run("squeue", "-h", "-a", "-t", "all", "-S", "i", "-o", "%i|%T|%k").splitlines()
-        parts = [line.split("|") for line in lines]
-        return {number: state for number, state, said in parts if said.startswith(comment)}
+    def jobs(self, rule: str = "", folder: Path | None = None) -> dict[str, str]:
+        """States of the jobs that Snakemake has submitted for a rule, or all; by id, in their order.
 
-    def jobs(self, rule: str = "") -> dict[str, str]:
-        """The same of those that Snakemake has submitted for a rule."""
-        return self.states(f"rule_{rule}")
+        Those that have ended are among them, and those of other working directories, unless one is given.
+        """
+        lines = self.run("squeue", "-h", "-a", "-t", "all", "-S", "i", "-o", "%i|%T|%k|%Z").splitlines()
+        parts = [line.split("|") for line in lines]
+        comment = f"rule_{rule}"
+        return {n: state for n, state, said, at in parts if said.startswith(comment) and at == str(folder or at)}
 
     def job(self, number: str) -> dict[str, str]:
         """What Slurm knows of a job."""

@@ -102,11 +102,14 @@ class Clone:
         wait_for(lambda: self.steps() >= steps, 240, lambda: f"{self.steps()} of {steps} steps:\n{self.output()}")
         return self.running_job()
 
+    def jobs(self) -> dict[str, str]:
+        """States of all jobs that the training has had, by their numbers."""
+        return self.box.jobs("train", self.folder)
+
     def running_job(self) -> str:
         """The number of the training's job."""
-        running = [number for number, state in self.box.jobs("train").items() if state == "RUNNING"]
-        assert len(running) == 1, self.box.jobs()
-        return running[0]
+        (running,) = [number for number, state in self.jobs().items() if state == "RUNNING"]
+        return running
 
     def log(self) -> str:
         """What the training has printed."""

@@ -23,8 +23,10 @@ def test_nothing_is_left_behind(tmp_path):
     try:
         cluster.start()
         for node in ("cpu1", "cpu2"):
-            cluster.run("sbatch", "-w", node, "-o", "/dev/null", "--wrap", "trap '' TERM; sleep 1000")
-        wait_for(lambda: list(cluster.states().values()) == ["RUNNING"] * 2, 30, lambda: str(cluster.states()))
+            cluster.run(
+                "sbatch", "-w", node, "--comment", "rule_", "-o", "/dev/null", "--wrap", "trap '' TERM; sleep 1000"
+            )
+        wait_for(lambda: list(cluster.jobs().values()) == ["RUNNING"] * 2, 30, lambda: str(cluster.jobs()))
         wait_for(lambda: sum(p.name() == "sleep" for p in belonging_to(tmp_path)) == 2, 30, "two jobs")
         cluster.kill_node("cpu1")
         assert sum(p.name() == "sleep" for p in belonging_to(tmp_path)) == 1

@@ -20,7 +20,7 @@ def test_a_cancelled_training_is_tried_again(clone, box, same_as_undisturbed):
     assert clone.wait_for_attempt(state="interrupted", slurm_job=job)["reason"].startswith("SIGTERM")
     clone.finish(snakemake)
     assert box.job(job)["JobState"] == "CANCELLED"
-    assert len(box.jobs("train_wildcards_t_paced")) == 2
+    assert len(clone.jobs()) == 2
     assert clone.attempt()["first_step"] == 4  # the step that was under way was finished, and stored
     same_as_undisturbed()
 
@@ -52,14 +52,16 @@ def test_a_time_limit_shorter_than_the_training_twice(clone, box, same_as_undist
     clone.hold(5)  # which may now be finished
     clone.wait_for_attempt(state="interrupted", slurm_job=job)
     wait_for(lambda: box.job(job)["Restarts"] == "1", 30, lambda: str(box.job(job)))
+    box.run("scontrol", "update", f"JobId={job}", "TimeLimit=10")
 
     clone.wait_for_attempt(state="running", first_step=2)
     assert clone.wait_for_steps(5) == job
+    box.run("scontrol", "update", f"JobId={job}", "TimeLimit=1")
     wait_for(lambda: box.job(job)["JobState"] == "TIMEOUT", 150, lambda: str(box.job(job)))
     clone.go_on()
     clone.finish(snakemake)
     assert clone.attempt()["first_step"] == 4 and clone.attempt()["slurm_job"] != job
-    assert [box.job(number)["TimeLimit"] for number in box.jobs("train_wildcards_t_paced")] == ["00:01:00", "00:04:00"]
+    assert [box.job(number)["TimeLimit"] for number in clone.jobs()] == ["00:01:00", "00:04:00"]
     same_as_undisturbed()
 
 
@@ -109,7 +111,7 @@ def test_the_second_of_two_snakemakes_is_refused(clone, box, same_as_undisturbed
     second = clone.start()
     assert second.wait(240) == 1
     assert "Directory cannot be locked. Please make sure that no other Snakemake process" in clone.output()
-    assert box.job(job)["JobState"] == "RUNNING" and len(box.jobs("train_wildcards_t_paced")) == 1
+    assert box.job(job)["JobState"] == "RUNNING" and len(clone.jobs()) == 1
     clone.go_on()
     clone.finish(first)
     same_as_undisturbed()

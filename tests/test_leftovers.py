@@ -1,86 +1,81 @@
-"""Jobs that a Snakemake which is no more has left in Slurm; whether the comments are right, tests/slurm shows."""
+"""What a Snakemake that was killed has left in Slurm, by commands that a test puts in place of Slurm's."""
 
-import os
-import stat
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+import yaml
 
-from balanced_aggregation import leftovers
-from balanced_aggregation.study_file import parse_studies
+from balanced_aggregation.errors import UserError
+from balanced_aggregation.leftovers import end_leftovers
+from balanced_aggregation.slurm import comment_of
 
-STUDY = {
-    "study": "s",
-    "rules": ["token", "balanced"],
-    "seeds": [0, 1],
-    "model": {"kind": "tiny"},
-    "data": {"train": {"kind": "arithmetic"}, "benchmarks": [{"kind": "arithmetic", "name": "sums"}]},
-    "training": {"steps": 4},
-    "evaluation": {"every": 4},
-}
+ROOT = Path(__file__).parent.parent
+OWN = comment_of("train", ["t", "token", "0"])
 
 
-def studies(**changes):
-    return parse_studies(STUDY | changes, "test")
-
-
-def test_comments_of_jobs():
-    assert leftovers.job_comments(studies()[0]) >= {
-        "rule_warm_start_wildcards_s",
-        "rule_train_wildcards_s_balanced_1",
-        "rule_generate_wildcards_s_base_sums",
-        "rule_score_wildcards_s_token_seed0_step4_sums",
-    }
-    (variant,) = studies(variants={"a": {}})
-    assert "rule_train_wildcards_s_a_token_0" in leftovers.job_comments(variant)
+def script(path, text):
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
 
 
 @pytest.fixture
 def slurm(tmp_path, monkeypatch):
-    """A `squeue` that prints a file, and a `scancel` that takes what it is given out of it."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    for name, code in {
-        "squeue": 'cat queue; exit "$(cat code 2>/dev/null || echo 0)"',
-        "scancel": 'echo "$@" >>cancelled; for job; do sed -i "/^$job|/d" queue; done',
-    }.items():
-        path = tmp_path / name
-        path.write_text(f"#!/bin/sh\n{code}\n")
-        path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return tmp_path
+    """A queue in a file, from which scancel takes jobs."""
+    commands, folder = tmp_path / "bin", tmp_path / "work"
+    commands.mkdir()
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{commands}:/usr/bin:/bin")
+    monkeypatch.chdir(folder)
+    queue = tmp_path / "queue"
+    queue.touch()
+    script(commands / "squeue", f"cat {queue}")
+    script(commands / "scancel", f'for job; do sed -i "/^$job|/d" {queue}; done')
+    return queue
 
 
-def test_only_jobs_of_this_study_in_this_folder_are_cancelled(slurm, capsys):
-    (slurm / "queue").write_text(
-        f"1|rule_train_wildcards_s_token_0|{slurm}\n"
-        f"2|rule_train_wildcards_s_token_0|{slurm}/elsewhere\n"
-        f"3|rule_train_wildcards_s_2_token_0|{slurm}\n"
-        f"4|rule_train_wildcards_s_token_7|{slurm}\n"
-        f"5|something else|{slurm}\n"
-        f"6|rule_score_wildcards_s_base_sums|{slurm}\n"
-    )
-    leftovers.end_leftovers(studies())
-    assert (slurm / "cancelled").read_text() == "1 6\n"
-    assert "jobs of an earlier Snakemake are still in Slurm: 1 6; they are cancelled" in capsys.readouterr().err
+def test_only_the_jobs_that_are_about_to_be_started_are_cancelled(slurm, tmp_path):
+    others = [
+        f"2|{comment_of('train', ['t', 'balanced', '0'])}|{tmp_path}/work",  # another Snakemake's, perhaps
+        f"3|{OWN}|{tmp_path}/elsewhere",
+        f"5||{tmp_path}/work",
+        "what somebody has written",
+        f"into a comment|{tmp_path}/work",
+    ]
+    slurm.write_text("\n".join([f"1|{OWN}|{tmp_path}/work", *others, f"4_[1-3]|{OWN}|{tmp_path}/work"]) + "\n")
+    script(tmp_path / "bin/scancel", f'echo "$@" >{tmp_path}/cancelled; sed -i -e "/^1|/d" -e "/^4_/d" {slurm}')
+    end_leftovers({OWN}, submits=True)
+    assert (tmp_path / "cancelled").read_text() == "1 4_[1-3]\n"
+    assert slurm.read_text().splitlines() == others
 
 
-def test_nothing_left_and_no_slurm(slurm, monkeypatch, capsys):
-    (slurm / "queue").write_text("")
-    leftovers.end_leftovers(studies())
-    monkeypatch.setenv("PATH", "")
-    leftovers.end_leftovers(studies())
-    assert not (slurm / "cancelled").exists() and capsys.readouterr().err == ""
+def test_commands_without_a_cluster_hinder_only_who_needs_it(slurm, tmp_path):
+    script(tmp_path / "bin/squeue", "echo 'squeue: fatal: no configuration' >&2; exit 1")
+    end_leftovers({OWN}, submits=False)
+    with pytest.raises(UserError, match=r"squeue --me .*: squeue: fatal: no configuration"):
+        end_leftovers({OWN}, submits=True)
+    Path(".snakemake/slurm_logs").mkdir(parents=True)  # jobs have been submitted from here
+    with pytest.raises(UserError):
+        end_leftovers({OWN}, submits=False)
 
 
-def test_nothing_is_started_when_it_is_not_known_what_runs(slurm):
-    (slurm / "queue").write_text("")
-    (slurm / "code").write_text("1")
-    with pytest.raises(SystemExit, match="error: squeue"):
-        leftovers.end_leftovers(studies())
+@pytest.mark.slow
+def test_snakemake_asks_slurm_for_the_jobs_that_it_is_about_to_start(slurm, tmp_path):
+    study = yaml.safe_load((ROOT / "studies" / "smoke.yaml").read_text()) | {"study": "t"}
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
+    command = [Path(sys.executable).parent / "snakemake", "results/t/model/source", "--snakefile", ROOT / "Snakefile"]
+    command += ["--cores", "1", "--directory", tmp_path / "work", "--configfile", tmp_path / "study.yaml"]
+    lines = [f"1|{comment_of('source_model', ['t'])}|{tmp_path}/work", f"2|{OWN}|{tmp_path}/work"]
+    slurm.write_text("\n".join(lines) + "\n")
+    Path(".snakemake/slurm_logs").mkdir(parents=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "jobs of an earlier Snakemake are still in Slurm: 1;" in done.stderr
+    assert slurm.read_text().splitlines() == lines[1:]
 
-
-def test_jobs_that_do_not_end_are_named(slurm, monkeypatch):
-    monkeypatch.setattr(leftovers, "_PATIENCE", 0.0)
-    (slurm / "scancel").write_text("#!/bin/sh\n")
-    (slurm / "queue").write_text(f"1|rule_train_wildcards_s_token_0|{slurm}\n")
-    with pytest.raises(SystemExit, match="Slurm jobs 1 do not end"):
-        leftovers.end_leftovers(studies())
+    script(tmp_path / "bin/squeue", "exit 3")
+    again = [*command, "--forcerun", "source_model"]
+    done = subprocess.run(again, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith("error: squeue --me"), done.stderr
+    assert not list(Path(".snakemake/locks").glob("*"))  # and the folder is not left locked

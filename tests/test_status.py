@@ -26,8 +26,9 @@ from balanced_aggregation.checkpoints import checkpoints
 from balanced_aggregation.files import json_digest, write_json, write_text
 from balanced_aggregation.layout import Layout
 from balanced_aggregation.provenance import training_settings
+from balanced_aggregation.slurm import comment_of
 from balanced_aggregation.status import report
-from balanced_aggregation.status.living import Living, comment_of, parse_jobs
+from balanced_aggregation.status.living import Living, parse_jobs
 from balanced_aggregation.status.study import study_status, study_statuses, to_json
 from balanced_aggregation.status.tail import last_line, last_rows
 from balanced_aggregation.status.words import ago, clock, looks_like_error

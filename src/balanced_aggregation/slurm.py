@@ -1,7 +1,8 @@
-"""What a job of Slurm's can ask of it."""
+"""What a job of Slurm's can ask of it, and what it is known by."""
 
 import os
 import subprocess
+from collections.abc import Iterable
 
 _SECONDS = 60
 
@@ -28,3 +29,13 @@ def requeue(job: str) -> str | None:
     if result.returncode == 0:
         return None
     return " ".join((result.stderr or result.stdout).split()) or f"scontrol: exit code {result.returncode}"
+
+
+def comment_of(rule: str, wildcards: Iterable[str]) -> str:
+    """What Snakemake's executor plugin writes into the comment of a job.
+
+    Args:
+        rule: the workflow's.
+        wildcards: their values, in the order in which the rule's output has them.
+    """
+    return f"rule_{rule}_wildcards_{'_'.join(wildcards).replace('/', '_')}"

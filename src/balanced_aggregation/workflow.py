@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from balanced_aggregation.provenance import (
 )
 from balanced_aggregation.reporting import figures, tables
 from balanced_aggregation.rule_loading import rule_file
+from balanced_aggregation.slurm import comment_of
 from balanced_aggregation.study_file import parse_studies
 
 
@@ -202,9 +203,17 @@ class Plan(Paths):
         """Memory of a node that a training asks a cluster for, in 10^6 bytes: more at each attempt."""
         return attempt * self.studies[wildcards.study].training_mem_mb
 
-    def end_leftovers(self) -> None:
-        """End what a Snakemake that is no more has left in Slurm."""
-        end_leftovers([plan.study for plan in self.studies.values()])
+    def end_leftovers(self, jobs: Iterable[Any], submits: bool) -> None:
+        """End what a Snakemake that is no more has left in Slurm of jobs that are about to be started.
+
+        Args:
+            jobs: Snakemake's, whose outputs it has locked.
+            submits: whether they go to Slurm.
+        """
+        try:
+            end_leftovers({comment_of(job.rule.name, job.wildcards) for job in jobs}, submits)
+        except UserError as error:
+            sys.exit(f"error: {error}")
 
     def write_studies(self) -> None:
         """Write the files that the commands read."""

@@ -13,7 +13,7 @@ wildcard_constraints:
 
 
 onstart:
-    plan.end_leftovers()
+    plan.end_leftovers(workflow.dag.needrun_jobs(), submits=not workflow.local_exec)
     plan.write_studies()
 
 

@@ -115,13 +115,3 @@ def parse_jobs(text: str) -> tuple[Job, ...]:
     """Jobs from squeue's lines; what is no such line is left out."""
     parts = [line.split("|", 4) for line in text.splitlines()]
     return tuple(Job(*map(str.strip, fields)) for fields in parts if len(fields) == 5)
-
-
-def comment_of(rule: str, wildcards: Iterable[str]) -> str:
-    """What Snakemake's executor plugin writes into the comment of a job.
-
-    Args:
-        rule: the workflow's.
-        wildcards: their values, in the order in which the rule's output has them.
-    """
-    return f"rule_{rule}_wildcards_{'_'.join(wildcards).replace('/', '_')}"

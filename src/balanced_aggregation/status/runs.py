@@ -11,7 +11,8 @@ from balanced_aggregation.config import Study
 from balanced_aggregation.files import json_digest
 from balanced_aggregation.layout import Layout
 from balanced_aggregation.provenance import training_settings
-from balanced_aggregation.status.living import Job, Living, comment_of
+from balanced_aggregation.slurm import comment_of
+from balanced_aggregation.status.living import Job, Living
 from balanced_aggregation.status.tail import last_line, last_rows, last_words, modified, read_object
 from balanced_aggregation.status.words import ago, looks_like_error
 

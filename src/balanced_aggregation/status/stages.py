@@ -7,7 +7,8 @@ from pathlib import Path
 from balanced_aggregation.checkpoints import checkpoints
 from balanced_aggregation.config import BASE, TRAIN, Study
 from balanced_aggregation.layout import Layout
-from balanced_aggregation.status.living import Living, comment_of
+from balanced_aggregation.slurm import comment_of
+from balanced_aggregation.status.living import Living
 from balanced_aggregation.status.tail import last_line, modified
 from balanced_aggregation.status.words import looks_like_error
 

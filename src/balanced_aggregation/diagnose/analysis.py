@@ -79,8 +79,8 @@ class RuleNumbers:
     """Mean over groups of what short responses gain from long ones of the same sign."""
     group_shift: float
     """Share of the mass that stands with other groups than it should."""
-    short_groups: bool
-    """Whether it moves to groups with shorter responses."""
+    favoured_groups: str
+    """What it moves to: groups with ``longer``, ``shorter``, ``more`` or ``fewer`` responses, whichever tells most."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,9 @@ class _RuleSums:
     means: dict[str, float] = field(default_factory=dict)
     squares: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
     """Of the standard error: sums of e^2, e^2 d and e^2 d^2 over groups, e the say and d the shift of signs."""
-    to_shorter: float = 0.0
+    to_longer: float = 0.0
+    to_larger: float = 0.0
+    """Regression of the shift of groups on their mean length and their size, up to a common factor above 0."""
 
     def add(self, **values: float) -> None:
         for name, value in values.items():
@@ -232,7 +234,11 @@ class _Sums:
     def _add_update(self, lengths: Tensor, advantages: Tensor, groups: Tensor) -> None:
         some = (advantages != 0) & (lengths > 0)
         responses, tokens = int(some.sum()), float(lengths[some].sum())
-        mean_length = torch.bincount(groups, lengths.double()) / torch.bincount(groups)
+        sizes = torch.bincount(groups).double()
+        speaks = torch.bincount(groups, some.double()) > 0
+        lengthy = _standardised((torch.bincount(groups, lengths.double()) / sizes)[speaks])
+        large = _standardised(sizes[speaks])
+        together = float((lengthy * large).mean())
         masses = {}
         for name, rule in self.rules.items():
             weights = rule(lengths, advantages, groups)
@@ -251,7 +257,9 @@ class _Sums:
                 length_bias=float((say * shifts["length"]).sum()),
                 group_shift=total * float(shifts["group"].abs().sum()) / 2,
             )
-            own.to_shorter -= total * float((shifts["group"] * mean_length).sum())
+            longer, larger = (float((shifts["group"][speaks] * values).sum()) for values in (lengthy, large))
+            own.to_longer += total * (longer - together * larger)
+            own.to_larger += total * (larger - together * longer)
             for power in range(3):
                 own.squares[power] += float((say**2 * sign**power).sum())
         for one, other in self.distances:
@@ -295,7 +303,16 @@ class _Sums:
         bias = means["sign_bias"]
         weights, linear, square = sums.squares
         variance = max(square - 2 * bias * linear + bias**2 * weights, 0.0)
-        return RuleNumbers(**means, sign_error=variance**0.5 / self.say, short_groups=sums.to_shorter > 0)
+        if abs(sums.to_larger) > abs(sums.to_longer):
+            favoured = "more" if sums.to_larger > 0 else "fewer"
+        else:
+            favoured = "longer" if sums.to_longer > 0 else "shorter"
+        return RuleNumbers(**means, sign_error=variance**0.5 / self.say, favoured_groups=favoured)
+
+
+def _standardised(values: Tensor) -> Tensor:
+    centred = values - values.mean()
+    return centred / centred.square().mean().sqrt().clamp(min=1e-12)
 
 
 def _spread(values: Tensor, groups: Tensor, count: int) -> Tensor:

@@ -23,11 +23,11 @@ def findings(log: Log, analysis: Analysis, verification: Verification | str) -> 
     total, found = len(log), {}
     if isinstance(verification, Verification) and verification.low > THRESHOLDS["disagreement"]:
         found["rewards_contradict_answers"] = (
-            f"The rewards contradict the recorded answers: of {verification.compared:,} responses drawn at random and "
-            f"judged anew, {verification.share:.1%} disagree (95 % interval from {verification.low:.1%}; degenerate above "
-            f"{THRESHOLDS['disagreement']:.0%}, more than differences of format explain). {verification.wrongly_failed:,} "
-            f"right answers were scored as wrong, {verification.wrongly_passed:,} wrong ones as right. Signs of advantages "
-            "mean nothing here: look at the reward function first."
+            f"The rewards contradict the recorded answers: of {verification.compared:,} responses drawn at random "
+            f"and judged anew, {verification.share:.1%} disagree (95 % interval from {verification.low:.1%}; "
+            f"degenerate above {THRESHOLDS['disagreement']:.0%}, more than differences of format explain). "
+            f"{verification.wrongly_failed:,} right answers were scored as wrong, "
+            f"{verification.wrongly_passed:,} wrong ones as right. Signs of advantages mean nothing here: look at the reward function first."
         )
     if analysis.responses_alone >= THRESHOLDS["alone"] * total:
         found["groups_of_one"] = (
@@ -37,13 +37,13 @@ def findings(log: Log, analysis: Analysis, verification: Verification | str) -> 
         )
     if analysis.updates == 0:
         found["zero_variance"] = (
-            f"All {analysis.groups:,} groups have zero variance: within each, all rewards are equal, so every advantage is "
-            "0 and no rule makes any update."
+            f"All {analysis.groups:,} groups have zero variance: within each, all rewards are equal, so every "
+            "advantage is 0 and no rule makes any update."
         )
     if log.truncated is not None and log.truncated >= THRESHOLDS["truncated"] * total:
         found["truncated"] = (
-            f"{_of(log.truncated, total)} were cut off (degenerate from {THRESHOLDS['truncated']:.0%}): lengths are those "
-            "of the limit, not of what the model wanted to say."
+            f"{_of(log.truncated, total)} were cut off (degenerate from {THRESHOLDS['truncated']:.0%}): lengths are "
+            "those of the limit, not of what the model wanted to say."
         )
     if log.empty >= THRESHOLDS["empty"] * total:
         found["empty"] = f"{_of(log.empty, total)} are empty (degenerate from {THRESHOLDS['empty']:.0%})."

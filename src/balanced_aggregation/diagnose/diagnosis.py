@@ -45,10 +45,19 @@ def diagnose(files: Sequence[Path], options: Options) -> Diagnosis:
             raise UserError(f"--rules {reference}: {error}") from error
     log = read_log(files, options)
     analysis = analyse(log, _rules(options, int(log.length.max())), options.max_length)
-    rewards = (0.0, 0.0) if log.reward is None else (float(log.reward.min()), float(log.reward.max()))
-    verification = verify(log.recorded, rewards)
+    verification = _unchecked(log, options) or verify(log.recorded, (float(log.reward.min()), float(log.reward.max())))
     found = findings(log, analysis, verification)
     return Diagnosis(list(files), log, analysis, verification, found, None if found else verdict(analysis))
+
+
+def _unchecked(log: Log, options: Options) -> str | None:
+    """Why rewards cannot be held against answers, if so."""
+    if not options.verify:
+        return "not checked: --verify 0"
+    for role in ("gold", "response", "reward"):
+        if not getattr(log.columns, role):
+            return f"not held against right answers: no column of the {role} (--{role})"
+    return None
 
 
 def _rules(options: Options, longest: int) -> dict[str, Rule]:

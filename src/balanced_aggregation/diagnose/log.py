@@ -168,8 +168,8 @@ class _Gather:
                 [len(t) for t in tokenizer(texts, add_special_tokens=False)["input_ids"]]
             )
         self.notes.append(
-            f"Lengths are {options.unit}, which stand in for tokens: the log has none. Shares and shifts are right as far "
-            "as tokens are equally long in all responses; --length COLUMN or --tokenizer FOLDER tells them exactly."
+            f"Lengths are {options.unit}, which stand in for tokens: the log has none. Shares and shifts are right as "
+            "far as tokens are equally long in all responses; --length COLUMN or --tokenizer FOLDER tells them exactly."
         )
         if options.unit == "words":
             return lambda piece, texts: np.array([len(text.split()) for text in texts])

@@ -205,27 +205,33 @@ def _rules(analysis: Analysis) -> Table:
             name,
             f"{numbers.positive_share:.1%}",
             f"{numbers.sign_shift:.1%}",
-            f"{numbers.sign_bias:+.1%} ± {numbers.sign_error:.1%}",
+            f"{_positive_zero(numbers.sign_bias):+.1%} ± {numbers.sign_error:.1%}",
             f"{_positive_zero(numbers.length_bias):+.1%}",
             f"{numbers.group_shift:.1%}",
-            f"{numbers.effective_responses:.1%}",
+            f"{numbers.effective_responses * _signals(analysis):,.0f}",
             f"{numbers.effective_tokens:.1%}",
         )
     return table
 
 
 def _rule_notes(analysis: Analysis) -> list[Text]:
+    signals = _signals(analysis)
     return [
         Text(
-            f"Mean over {analysis.updates:,} update{'s' if analysis.updates > 1 else ''}. Positive share: of the update's "
-            "mass, the sum of w L |A|. Sign shift, sign bias: what changes sides within a group, absolutely and net for the "
-            "positive side (± standard error over groups). Length bias: mass moved to short responses of a sign. Prompt "
-            "shift: mass moved between groups. Effective responses and tokens: Kish's number as a share of the "
-            f"{analysis.positive + analysis.negative:,} with an advantage and of their tokens. constant divides by "
-            f"{analysis.max_length:,}.",
+            f"Mean over {analysis.updates:,} update{'s' if analysis.updates > 1 else ''}. Positive share: of the "
+            "update's mass, the sum of w L |A|. Sign shift, sign bias: what changes sides within a group, absolutely "
+            "and net for the positive side (± standard error over groups). Length bias: mass moved to short responses "
+            "of a sign. Prompt shift: mass moved between groups. Effective responses and tokens: Kish's number, of the "
+            f"{signals:,.0f} responses with an advantage in an update, and as a share of their tokens. constant "
+            f"divides by {analysis.max_length:,}.",
             "dim",
         )
     ]
+
+
+def _signals(analysis: Analysis) -> float:
+    """Responses with an advantage in an update, on average."""
+    return (analysis.positive + analysis.negative) / analysis.updates
 
 
 def _positive_zero(value: float) -> float:

@@ -1,6 +1,6 @@
 """One paragraph: which bias to expect from which rule on this log, and why."""
 
-import math
+from collections.abc import Callable, Mapping
 
 from balanced_aggregation.diagnose.analysis import Analysis, RuleNumbers
 
@@ -11,97 +11,122 @@ They are conventions: differences of some per cent vanish in the noise of a batc
 ERRORS = 2.0
 """A net direction between signs is only claimed if it is so many standard errors over groups away from 0."""
 
-
-def size(share: float) -> str:
-    """A share in words."""
-    share = abs(share)
-    return "none" if share < SMALL else "small" if share < CLEAR else "clear" if share < STRONG else "strong"
+LITTLE, MUCH = 0.1, 0.3
+"""Length variation, standard deviation over mean, below and from which lengths vary little and much."""
 
 
 def verdict(analysis: Analysis) -> str:
     """The paragraph."""
-    silent: list[str] = []
-    sentences = [_situation(analysis)]
-    for name, numbers in analysis.rules.items():
-        biases = _biases(numbers, analysis)
-        if biases:
-            sentences.append(f"{name}: {'; '.join(biases)}.")
-        else:
-            silent.append(name)
-    if silent:
-        sentences.append(f"No bias to speak of under {_list(silent)}.")
-    if analysis.distances:
-        pair, distance = max(analysis.distances.items(), key=lambda item: item[1])
-        if distance < SMALL:
-            sentences.append(
-                f"All updates are nearly the same: no two differ in more than {distance:.1%} of their mass."
-            )
-        else:
-            sentences.append(f"The updates of {pair[0]} and {pair[1]} differ most, in {distance:.1%} of their mass.")
-    return " ".join(sentences)
+    rules = analysis.rules
+    sentences = [
+        _situation(analysis),
+        _bias("Sign bias", rules, lambda r: r.sign_shift, _sign, _why_sign(analysis)),
+        _bias("Length bias", rules, lambda r: r.length_bias, _length, _why_length(analysis)),
+        _bias(
+            "Prompt bias", rules, lambda r: r.group_shift, _prompt, "these rules do not give every prompt the same say"
+        ),
+        _silent(rules),
+        _distance(analysis),
+    ]
+    return " ".join(sentence for sentence in sentences if sentence)
 
 
 def legend() -> str:
     """What the words of the verdict mean."""
     return (
-        f"Words stand for the share of an update's mass that a rule moves: below {SMALL:.0%} none, below {CLEAR:.0%} small, "
-        f"below {STRONG:.0%} clear, else strong; a direction between signs is named from {ERRORS:g} standard errors over "
-        "groups. Reference: every response has one say, and within a sign every token; that is what balanced does for "
-        "binary rewards, so it is free of these biases by definition, which is no proof that it learns better."
+        "Words stand for the share of an update's mass that a rule moves: "
+        f"below {SMALL:.0%} none, below {CLEAR:.0%} small, below {STRONG:.0%} clear, else strong. "
+        f"A direction between signs is named from {ERRORS:g} standard errors over groups; lengths vary little below "
+        f"{LITTLE:.0%} and much from {MUCH:.0%}. Moved from what: every prompt and every response has one say, "
+        "and within a sign every token. For binary rewards balanced does exactly that, so it is free of these biases "
+        "by definition, which is no proof that it learns better."
     )
+
+
+def strength(share: float) -> str:
+    """A share in a word."""
+    share = abs(share)
+    return "none" if share < SMALL else "small" if share < CLEAR else "clear" if share < STRONG else "strong"
 
 
 def _situation(analysis: Analysis) -> str:
     variation, gap = analysis.variation.mean, analysis.gap
-    lengths = f"Lengths vary by {variation:.0%} within a group ({_how_much(variation, 0.1, 0.3)})"
+    amount = "little" if variation < LITTLE else "much" if variation >= MUCH else "moderately"
+    lengths = f"Lengths vary {amount} within a group ({variation:.0%} of their mean)"
     if not gap.count:
         return f"{lengths}; no group has both signs."
-    spread = f"from {gap.lower:+.0%} to {gap.upper:+.0%} in the middle half of {gap.count:,} groups"
-    side = "positive" if gap.mean > 0 else "negative"
+    spread = f"the middle half of {gap.count:,} groups from {gap.lower:+.0%} to {gap.upper:+.0%}"
     if abs(gap.mean) < SMALL:
-        return f"{lengths}, and on average positive and negative responses are equally long ({spread})."
-    return f"{lengths}, and {side} responses are longer by {abs(gap.mean):.0%} of the mean length ({spread})."
+        return f"{lengths}; positive and negative responses are equally long on average ({spread})."
+    side = "positive" if gap.mean > 0 else "negative"
+    return f"{lengths}; {side} responses are longer, on average by {abs(gap.mean):.0%} of the group's mean ({spread})."
 
 
-def _biases(numbers: RuleNumbers, analysis: Analysis) -> list[str]:
-    found = []
-    if numbers.sign_shift >= SMALL:
-        found.append(_sign(numbers, analysis))
-    if abs(numbers.length_bias) >= SMALL:
-        towards = ("long to short", "short") if numbers.length_bias > 0 else ("short to long", "long")
-        found.append(
-            f"{size(numbers.length_bias)} length bias, {abs(numbers.length_bias):.1%} of the mass moves from {towards[0]} "
-            f"responses of the same sign, because a token weighs the more the {towards[1]}er its response is and lengths "
-            f"vary by {analysis.variation.mean:.0%}"
-        )
-    if numbers.group_shift >= SMALL:
-        shorter = "shorter" if numbers.short_groups else "longer"
-        found.append(
-            f"{size(numbers.group_shift)} prompt bias, {numbers.group_shift:.1%} of the mass moves to prompts with "
-            f"{shorter} responses"
-        )
-    return found
+def _bias(
+    title: str,
+    rules: Mapping[str, RuleNumbers],
+    measure: Callable[[RuleNumbers], float],
+    detail: Callable[[RuleNumbers], str],
+    why: str,
+) -> str:
+    """One sentence on one bias: the rules that have it, the strongest first, those with equal numbers together."""
+    together: dict[tuple[str, str], list[str]] = {}
+    for name, numbers in sorted(rules.items(), key=lambda rule: -round(abs(measure(rule[1])), 3)):
+        if abs(measure(numbers)) >= SMALL:
+            together.setdefault((strength(measure(numbers)), detail(numbers)), []).append(name)
+    parts = [f"{word} under {_list(names)} ({text})" for (word, text), names in together.items()]
+    return f"{title}: {', '.join(parts)}, because {why}." if parts else ""
 
 
-def _sign(numbers: RuleNumbers, analysis: Analysis) -> str:
-    text = f"{size(numbers.sign_shift)} sign bias, {numbers.sign_shift:.1%} of a group's mass changes sides"
-    known = math.isfinite(numbers.sign_error) and abs(numbers.sign_bias) >= ERRORS * numbers.sign_error
-    if not known:
+def _sign(numbers: RuleNumbers) -> str:
+    net = f"net {numbers.sign_bias:+.1%} ± {numbers.sign_error:.1%} for the positive side"
+    if not _is_net(numbers):
+        net += ", so no certain direction"
+    return f"{numbers.sign_shift:.1%} of a group's mass changes sides, {net}"
+
+
+def _why_sign(analysis: Analysis) -> str:
+    """A net direction is explained by who is longer only if that is so."""
+    net = [numbers for numbers in analysis.rules.values() if numbers.sign_shift >= SMALL and _is_net(numbers)]
+    if not net:
+        return "these rules let the side with more tokens speak louder, which is now one, now the other"
+    longer = "positive" if analysis.gap.mean > 0 else "negative"
+    if all((numbers.sign_bias > 0) == (analysis.gap.mean > 0) for numbers in net):
+        return f"these rules let the side with more tokens speak louder, and {longer} responses are longer"
+    return "in these rules a side's say depends on how long its responses are"
+
+
+def _length(numbers: RuleNumbers) -> str:
+    way = "long to short" if numbers.length_bias > 0 else "short to long"
+    return f"{abs(numbers.length_bias):.1%} moves from {way} responses of one sign"
+
+
+def _why_length(analysis: Analysis) -> str:
+    return f"a token's weight depends on the length of its response, and lengths vary by {analysis.variation.mean:.0%}"
+
+
+def _prompt(numbers: RuleNumbers) -> str:
+    return f"{numbers.group_shift:.1%} moves to prompts with {numbers.favoured_groups} responses"
+
+
+def _silent(rules: Mapping[str, RuleNumbers]) -> str:
+    names = [name for name, r in rules.items() if max(r.sign_shift, abs(r.length_bias), r.group_shift) < SMALL]
+    return f"No bias to speak of under {_list(names)}." if names else ""
+
+
+def _distance(analysis: Analysis) -> str:
+    if not analysis.distances:
+        return ""
+    (one, other), distance = max(analysis.distances.items(), key=lambda item: item[1])
+    if distance < SMALL:
         return (
-            f"{text}, in no certain direction ({numbers.sign_bias:+.1%} ± {numbers.sign_error:.1%} for the positive side), "
-            "because it follows which side happens to be longer"
+            f"The choice of rule hardly matters here: no two updates differ in more than {distance:.1%} of their mass."
         )
-    louder = "positive" if numbers.sign_bias > 0 else "negative"
-    longer = (numbers.sign_bias > 0) == (analysis.gap.mean > 0)
-    cause = "longer, and tokens count" if longer else "shorter, and a token of a short response weighs more"
-    return (
-        f"{text}, on balance to the {louder} one ({numbers.sign_bias:+.1%} ± {numbers.sign_error:.1%} for the positive "
-        f"side, which gets {numbers.positive_share:.1%} of the update), because {louder} responses are {cause}"
-    )
+    return f"The updates of {one} and {other} differ most, in {distance:.1%} of their mass."
 
 
-def _how_much(value: float, little: float, much: float) -> str:
-    return "little" if value < little else "much" if value >= much else "moderately"
+def _is_net(numbers: RuleNumbers) -> bool:
+    return abs(numbers.sign_bias) >= ERRORS * numbers.sign_error and abs(numbers.sign_bias) > 0
 
 
 def _list(names: list[str]) -> str:

@@ -64,8 +64,6 @@ def verify(recorded: Sequence[Recorded], reward_range: tuple[float, float]) -> V
     Returns:
         the counts, or in words why nothing can be compared.
     """
-    if not recorded:
-        return "not checked: the log has no column with the right answer, or none with responses or rewards"
     low, high = reward_range
     if low < -1 or high > 1:
         return f"not checked: rewards from {low:g} to {high:g} are no verdicts; --reward COLUMN chooses one that is"

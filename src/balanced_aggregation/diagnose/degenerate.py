@@ -27,7 +27,8 @@ def findings(log: Log, analysis: Analysis, verification: Verification | str) -> 
             f"and judged anew, {verification.share:.1%} disagree (95 % interval from {verification.low:.1%}; "
             f"degenerate above {THRESHOLDS['disagreement']:.0%}, more than differences of format explain). "
             f"{verification.wrongly_failed:,} right answers were scored as wrong, "
-            f"{verification.wrongly_passed:,} wrong ones as right. Signs of advantages mean nothing here: look at the reward function first."
+            f"{verification.wrongly_passed:,} wrong ones as right. "
+            "Signs of advantages mean nothing here: look at the reward function first."
         )
     if analysis.responses_alone >= THRESHOLDS["alone"] * total:
         found["groups_of_one"] = (

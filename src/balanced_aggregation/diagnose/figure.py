@@ -78,9 +78,10 @@ def _gaps(axes: Axes, analysis: Analysis) -> None:
         axes.axvspan(gap.lower, gap.upper, color=_BLUE, alpha=0.15, linewidth=0, label="middle half")
         axes.legend()
     axes.xaxis.set_major_formatter(matplotlib.ticker.PercentFormatter(1))
+    axes.yaxis.set_major_locator(matplotlib.ticker.MaxNLocator(integer=True))
     axes.set(
         title=f"Length gap of {gap.count:,} groups with both signs",
-        xlabel="positive − negative, over the group's mean length",
+        xlabel="positive − negative, over the group's mean (beyond ±150 % at the edge)",
         ylabel="groups",
     )
 
@@ -123,4 +124,4 @@ def _distances(axes: Axes, analysis: Analysis) -> None:
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
-    axes.set_title("Share of the mass in which two updates differ")
+    axes.set_title("Share of mass in which two updates differ")

@@ -18,6 +18,8 @@ from balanced_aggregation.errors import UserError
 _CUT_OFF = ("length", "max_length", "max_tokens", "truncated")
 """Reasons for a response's end that mean that it was cut off."""
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, default=repr)
+
 _SEED = 0
 """Of the drawing of responses whose reward is checked."""
 
@@ -212,7 +214,7 @@ def _digests(keys: Any) -> np.ndarray:
     digests, last, digest = [], None, 0
     for key in keys:
         if key != last:
-            text = json.dumps(key, sort_keys=True, default=repr).encode()
+            text = _CANONICAL.encode(key).encode()
             last, digest = key, int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
         digests.append(digest)
     return np.array(digests, np.uint64)

@@ -22,8 +22,8 @@ from balanced_aggregation.diagnostics import (
 )
 
 BATCH_RESPONSES = 1 << 18
-"""A batch with more responses is weighed in parts of whole groups, so that memory stays bounded. Only rules that look
-beyond a group (`token_batch`) can notice, and no more than by what differs between so large parts."""
+"""A batch with more responses is weighed in parts of whole groups, so that memory stays bounded. A mean over so large
+parts is the number of the whole batch but for what differs between the parts by chance."""
 
 RESIDUE = 1e-3
 """Recorded advantages of a group, without rewards, that are all at most so large count as 0: trainers that compare
@@ -117,6 +117,9 @@ class Analysis:
     positive_length: float
     negative_length: float
     variation: Distribution
+    """Over all groups."""
+    variation_with_advantages: Distribution
+    """Over those that are not all 0."""
     gap: Distribution
     positive_longer: float
     """Share of the groups with both signs whose positive responses are the longer ones."""
@@ -194,7 +197,8 @@ class _Sums:
         self.rules, self.log = rules, log
         self.of_rule = {name: _RuleSums() for name in rules}
         self.distances = {(one, other): 0.0 for place, one in enumerate(rules) for other in list(rules)[place + 1 :]}
-        self.say, self.updates, self.zero_groups = 0.0, 0, 0
+        self.say, self.updates = 0.0, 0
+        self.speaks: list[np.ndarray] = []
         self.by_sign = {sign: [0, 0.0] for sign in (1, -1)}  # responses, tokens
         self.variation: list[np.ndarray] = []
         self.gap: list[np.ndarray] = []
@@ -206,7 +210,8 @@ class _Sums:
         groups = torch.repeat_interleave(torch.from_numpy(sizes))
         lengths = torch.from_numpy(self.log.length[own]).to(torch.int64)
         advantages = self._advantages(own, groups, len(sizes))
-        self.zero_groups += int((torch.bincount(groups, (advantages != 0).double(), len(sizes)) == 0).sum())
+        speaks = torch.bincount(groups, (advantages != 0).double(), len(sizes)) > 0
+        self.speaks.append(speaks.numpy())
         statistics = group_length_statistics(lengths, advantages, groups)
         self.variation.append(statistics["variation"].to(torch.float32).numpy())
         self.gap.append(statistics["gap"].to(torch.float32).numpy())
@@ -269,7 +274,7 @@ class _Sums:
 
     def analysis(self, sizes: np.ndarray, max_length: int | None) -> Analysis:
         log, say = self.log, self.say
-        gap = np.concatenate(self.gap)
+        variation, gap, speaks = (np.concatenate(parts) for parts in (self.variation, self.gap, self.speaks))
         both = gap[~np.isnan(gap)]
         longest = int(log.length.max())
         (positive, positive_tokens), (negative, negative_tokens) = self.by_sign[1], self.by_sign[-1]
@@ -280,7 +285,7 @@ class _Sums:
             updates=self.updates,
             group_size=Distribution.of(sizes.astype(np.float32)),
             responses_alone=int((sizes == 1).sum()),
-            zero_variance=self.zero_groups / len(sizes),
+            zero_variance=float(1 - speaks.mean()),
             reward=None if log.reward is None else float(log.reward.mean(dtype=np.float64)),
             positive=positive,
             negative=negative,
@@ -288,7 +293,8 @@ class _Sums:
             at_longest=int((log.length == longest).sum()),
             positive_length=positive_tokens / positive if positive else math.nan,
             negative_length=negative_tokens / negative if negative else math.nan,
-            variation=Distribution.of(np.concatenate(self.variation)),
+            variation=Distribution.of(variation),
+            variation_with_advantages=Distribution.of(variation[speaks]),
             gap=Distribution.of(gap),
             positive_longer=float((both > 0).mean()) if len(both) else math.nan,
             max_length=max_length or longest,

@@ -18,6 +18,8 @@ from balanced_aggregation.errors import UserError
 _CUT_OFF = ("length", "max_length", "max_tokens", "truncated")
 """Reasons for a response's end that mean that it was cut off."""
 
+_SPARE_ROWS = 1 << 18
+
 _CANONICAL = json.JSONEncoder(sort_keys=True, default=repr)
 
 _SEED = 0
@@ -82,6 +84,24 @@ def read_log(files: Sequence[Path], options: Options) -> Log:
     return gather.log()
 
 
+class _Column:
+    """An array that grows in place: where it is large, the system moves its pages and copies nothing."""
+
+    def __init__(self, dtype: type):
+        self._array, self._count = np.empty(0, dtype), 0
+
+    def extend(self, values: np.ndarray) -> None:
+        count = self._count + len(values)
+        if count > len(self._array):
+            self._array.resize(count + _SPARE_ROWS, refcheck=False)
+        self._array[self._count : count] = values
+        self._count = count
+
+    def array(self) -> np.ndarray:
+        self._array.resize(self._count, refcheck=False)
+        return self._array
+
+
 class _Gather:
     """Turns pieces into arrays."""
 
@@ -89,9 +109,8 @@ class _Gather:
         self.columns, self.options = columns, options
         self.notes: list[str] = []
         self.measure = self._measure()
-        self.parts: dict[str, list[np.ndarray]] = {
-            name: [] for name in ("group", "step", "length", "reward", "advantage")
-        }
+        self.group, self.step, self.length = _Column(np.uint64), _Column(np.int32), _Column(np.int32)
+        self.reward, self.advantage = _Column(np.float32), _Column(np.float32)
         self.steps: dict[Any, int] = {}
         self.truncated = self.empty = 0
         self.draw = np.random.default_rng(_SEED)
@@ -107,13 +126,12 @@ class _Gather:
             scope = _plain(piece.columns[columns.step])
             for value in scope:
                 self.steps.setdefault(value, len(self.steps))
-            self.parts["step"].append(np.array([self.steps[value] for value in scope], np.int32))
-        self.parts["group"].append(
-            _digests(zip(scope, *(_plain(piece.columns[n]) for n in columns.group), strict=True))
-        )
+            self.step.extend(np.array([self.steps[value] for value in scope]))
+        keys = zip(scope, *(_plain(piece.columns[name]) for name in columns.group), strict=True)
+        self.group.extend(_digests(keys))
         texts = [text_of(value) for value in piece.columns[columns.response]] if columns.response else None
         lengths = self.measure(piece, texts)
-        self.parts["length"].append(lengths.astype(np.int32))
+        self.length.extend(lengths)
         blank = lengths == 0
         if texts is not None:
             blank = blank | np.array([not text or text.isspace() for text in texts])
@@ -122,26 +140,25 @@ class _Gather:
         if columns.reward:
             rewards = _total([_numbers(piece, name, missing=len(columns.reward) > 1) for name in columns.reward])
             _refuse(np.isnan(rewards), piece, columns.reward[0], "a number")
-            self.parts["reward"].append(rewards.astype(np.float32))
+            self.reward.extend(rewards)
         if columns.advantage:
-            self.parts["advantage"].append(_numbers(piece, columns.advantage).astype(np.float32))
+            self.advantage.extend(_numbers(piece, columns.advantage))
         self._count_truncated(piece, lengths)
         if self.checkable:
             self._draw(piece, texts, rewards)
         self.count += len(piece)
 
     def log(self) -> Log:
-        arrays = {name: np.concatenate(parts) if (parts := self.parts.pop(name)) else None for name in list(self.parts)}
-        if arrays["length"] is None:
+        if not self.count:
             raise UserError("no file holds any response")
         says = bool(self.columns.truncated or self.options.max_length)
         return Log(
             columns=self.columns,
-            group=arrays["group"],
-            step=np.zeros(self.count, np.int32) if arrays["step"] is None else arrays["step"],
-            length=arrays["length"],
-            reward=arrays["reward"],
-            advantage=arrays["advantage"],
+            group=self.group.array(),
+            step=self.step.array() if self.columns.step else np.zeros(self.count, np.int32),
+            length=self.length.array(),
+            reward=self.reward.array() if self.columns.reward else None,
+            advantage=self.advantage.array() if self.columns.advantage else None,
             truncated=self.truncated if says else None,
             empty=self.empty,
             recorded=[recorded for _, _, recorded in sorted(self.drawn, key=lambda drawn: -drawn[1])],

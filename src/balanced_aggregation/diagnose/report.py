@@ -184,6 +184,7 @@ def _distributions(analysis: Analysis) -> Table:
         )
 
     row("length variation", analysis.variation, ".1%")
+    row("... of groups with advantages", analysis.variation_with_advantages, ".1%")
     row("length gap, positive - negative", analysis.gap, "+.1%")
     row("length of a response", analysis.length, ",.0f")
     return table

@@ -21,7 +21,13 @@ def verdict(analysis: Analysis) -> str:
     sentences = [
         _situation(analysis),
         _bias("Sign bias", rules, lambda r: r.sign_shift, _sign, _why_sign(analysis)),
-        _bias("Length bias", rules, lambda r: r.length_bias, _length, _why_length(analysis)),
+        _bias(
+            "Length bias",
+            rules,
+            lambda r: r.length_bias,
+            _length,
+            "a token's weight depends on the length of its response, and lengths vary",
+        ),
         _bias(
             "Prompt bias", rules, lambda r: r.group_shift, _prompt, "these rules do not give every prompt the same say"
         ),
@@ -50,9 +56,9 @@ def strength(share: float) -> str:
 
 
 def _situation(analysis: Analysis) -> str:
-    variation, gap = analysis.variation.mean, analysis.gap
+    variation, gap = analysis.variation_with_advantages.mean, analysis.gap
     amount = "little" if variation < LITTLE else "much" if variation >= MUCH else "moderately"
-    lengths = f"Lengths vary {amount} within a group ({variation:.0%} of their mean)"
+    lengths = f"In the groups that teach something lengths vary {amount} ({variation:.0%} of their mean)"
     if not gap.count:
         return f"{lengths}; no group has both signs."
     spread = f"the middle half of {gap.count:,} groups from {gap.lower:+.0%} to {gap.upper:+.0%}"
@@ -99,10 +105,6 @@ def _why_sign(analysis: Analysis) -> str:
 def _length(numbers: RuleNumbers) -> str:
     way = "long to short" if numbers.length_bias > 0 else "short to long"
     return f"{abs(numbers.length_bias):.1%} moves from {way} responses of one sign"
-
-
-def _why_length(analysis: Analysis) -> str:
-    return f"a token's weight depends on the length of its response, and lengths vary by {analysis.variation.mean:.0%}"
 
 
 def _prompt(numbers: RuleNumbers) -> str:

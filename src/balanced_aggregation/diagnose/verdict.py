@@ -15,22 +15,18 @@ LITTLE, MUCH = 0.1, 0.3
 """Length variation, standard deviation over mean, below and from which lengths vary little and much."""
 
 
+_WHY_LENGTH = "a token's weight depends on the length of its response, and lengths vary"
+_WHY_PROMPT = "these rules do not give every prompt the same say"
+
+
 def verdict(analysis: Analysis) -> str:
     """The paragraph."""
     rules = analysis.rules
     sentences = [
         _situation(analysis),
         _bias("Sign bias", rules, lambda r: r.sign_shift, _sign, _why_sign(analysis)),
-        _bias(
-            "Length bias",
-            rules,
-            lambda r: r.length_bias,
-            _length,
-            "a token's weight depends on the length of its response, and lengths vary",
-        ),
-        _bias(
-            "Prompt bias", rules, lambda r: r.group_shift, _prompt, "these rules do not give every prompt the same say"
-        ),
+        _bias("Length bias", rules, lambda r: r.length_bias, _length, _WHY_LENGTH),
+        _bias("Prompt bias", rules, lambda r: r.group_shift, _prompt, _WHY_PROMPT),
         _silent(rules),
         _distance(analysis),
     ]

@@ -187,10 +187,10 @@ def test_a_rule_of_ones_own(tmp_path):
         "import torch\ndef equal(lengths, advantages, group_ids):\n    return torch.ones_like(lengths)\n"
     )
     path = rollout_logs.verl(tmp_path / "log.jsonl", ROWS)
-    found = diagnose([path], Options(rules=(f"{tmp_path}/own.py:equal",)))
+    found = diagnose([path], Options(rule=(f"{tmp_path}/own.py:equal",)))
     assert found.analysis.distances["token_batch", "equal"] == pytest.approx(0, abs=1e-9)
-    with pytest.raises(UserError, match="--rules nothing: unknown rule"):
-        diagnose([path], Options(rules=("nothing",)))
+    with pytest.raises(UserError, match="--rule nothing: unknown rule"):
+        diagnose([path], Options(rule=("nothing",)))
 
 
 # -- degenerate logs
@@ -351,9 +351,10 @@ def test_the_command_and_its_exit_codes(tmp_path):
         )
 
     good = rollout_logs.verl(tmp_path / "log.jsonl", ROWS)
-    done = run(good, good, "--max-length", 80, "--reward", "acc")
+    done = run("--max-length", 80, "--reward", "acc", "--group", "input", "--group", "gts", good, good)
     assert (done.returncode, done.stderr) == (0, "")
     assert "log.jsonl and 1 more: a verl generations dump" in done.stdout and "reward = acc" in done.stdout
+    assert "group = input + gts" in done.stdout
     bad = write_jsonl(tmp_path / "bad.jsonl", [{"prompt": i, "reward": 1, "length": 2} for i in range(4)])
     assert run(bad).returncode == EXIT_CODE
     wrong = run(tmp_path / "nowhere.jsonl")

@@ -97,7 +97,7 @@ def status(
 
 @app.command
 def diagnose(
-    files: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="FILE...")],
+    files: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="FILE...", help="Read as one log.")],
     options: tyro.conf.OmitArgPrefixes[Options] = Options(),  # noqa: B008
     json: Annotated[Path | None, tyro.conf.arg(help="Write all numbers to this file as well.")] = None,
     figure: Annotated[Path | None, tyro.conf.arg(help="Draw them, as PNG or PDF by the file's name.")] = None,

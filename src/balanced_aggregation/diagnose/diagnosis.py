@@ -38,11 +38,11 @@ def diagnose(files: Sequence[Path], options: Options) -> Diagnosis:
         UserError: a file or a flag is wrong.
     """
     options.check()
-    for reference in options.rules:
+    for reference in options.rule:
         try:
             check_rule(reference, {})
         except ValueError as error:
-            raise UserError(f"--rules {reference}: {error}") from error
+            raise UserError(f"--rule {reference}: {error}") from error
     log = read_log(files, options)
     analysis = analyse(log, _rules(options, int(log.length.max())), options.max_length)
     verification = _unchecked(log, options) or verify(log.recorded, (float(log.reward.min()), float(log.reward.max())))
@@ -61,7 +61,7 @@ def _unchecked(log: Log, options: Options) -> str | None:
 
 
 def _rules(options: Options, longest: int) -> dict[str, Rule]:
-    names = [*RULES, *options.rules]
+    names = [*RULES, *options.rule]
     return {
         name.rpartition(":")[2]: bind_rule(name, {}, max_length=options.max_length or max(longest, 1)) for name in names
     }

@@ -4,20 +4,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import tyro
+
 from balanced_aggregation.errors import UserError
+
+Several = tyro.conf.UseAppendAction[tuple[str, ...]]
+"""A flag that may be given several times."""
 
 
 @dataclass(frozen=True)
 class Options:
     """Names of columns, where they are not found by themselves, and how to read them."""
 
-    group: tuple[str, ...] = ()
-    """Columns that name the group, together: an id, or the prompt. Without a step column each file has groups of its
-    own."""
+    group: Several = ()
+    """Column of the group: an id, or the prompt. Given several times: the columns that name it together."""
     step: str | None = None
-    """Column of the training step: each has groups of its own, and is one batch to the rules."""
-    reward: tuple[str, ...] = ()
-    """Columns of the reward; of several the sum."""
+    """Column of the training step: each step has groups of its own, and is one batch. Without it each file has groups
+of its own, and the log is one batch."""
+    reward: Several = ()
+    """Column of the reward; given several times: the sum of these columns."""
     advantage: str | None = None
     """Column of the advantage, one number a response; without it, from rewards: (r - mean) / standard deviation."""
     length: str | None = None
@@ -29,16 +34,16 @@ class Options:
     truncated: str | None = None
     """Column that says whether a response was cut off: a flag, or a reason for its end ("length")."""
     max_length: int | None = None
-    """The longest response that sampling allowed, in tokens. Responses as long count as truncated where no column says
-    it, and the rule `constant` divides by it; without it, by the longest of the log."""
+    """The longest response that sampling allowed, in tokens. The rule constant divides by it (else by the longest of
+the log), and responses as long count as truncated where no column says it."""
     tokenizer: Path | None = None
     """Folder with the tokenizer that counts tokens, where the log has no lengths."""
     unit: Literal["characters", "words"] = "characters"
     """What stands in for tokens where there is neither a column nor a tokenizer."""
-    files_share_groups: bool = False
+    files_share_groups: tyro.conf.FlagCreatePairsOff[bool] = False
     """A group may be spread over several files, although there is no step column."""
-    rules: tuple[str, ...] = ()
-    """Further rules, besides the registered ones: module:function, or path/to/file.py:function."""
+    rule: Several = ()
+    """A further rule, besides the registered ones: module:function, or path/to/file.py:function."""
     verify: int = 500
     """Responses whose reward is held against the recorded answer, drawn at random with a fixed seed; 0 for none."""
 

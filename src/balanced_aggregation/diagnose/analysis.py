@@ -183,7 +183,7 @@ class _RuleSums:
     """Of the standard error: sums of e^2, e^2 d and e^2 d^2 over groups, e the say and d the shift of signs."""
     to_longer: float = 0.0
     to_larger: float = 0.0
-    """Regression of the shift of groups on their mean length and their size, up to a common factor above 0."""
+    """Covariances of the shift of groups with their standardised mean length and size."""
 
     def add(self, **values: float) -> None:
         for name, value in values.items():
@@ -243,7 +243,6 @@ class _Sums:
         speaks = torch.bincount(groups, some.double()) > 0
         lengthy = _standardised((torch.bincount(groups, lengths.double()) / sizes)[speaks])
         large = _standardised(sizes[speaks])
-        together = float((lengthy * large).mean())
         masses = {}
         for name, rule in self.rules.items():
             weights = rule(lengths, advantages, groups)
@@ -262,9 +261,8 @@ class _Sums:
                 length_bias=float((say * shifts["length"]).sum()),
                 group_shift=total * float(shifts["group"].abs().sum()) / 2,
             )
-            longer, larger = (float((shifts["group"][speaks] * values).sum()) for values in (lengthy, large))
-            own.to_longer += total * (longer - together * larger)
-            own.to_larger += total * (larger - together * longer)
+            own.to_longer += total * float((shifts["group"][speaks] * lengthy).sum())
+            own.to_larger += total * float((shifts["group"][speaks] * large).sum())
             for power in range(3):
                 own.squares[power] += float((say**2 * sign**power).sum())
         for one, other in self.distances:

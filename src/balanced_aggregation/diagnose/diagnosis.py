@@ -54,9 +54,9 @@ def _unchecked(log: Log, options: Options) -> str | None:
     """Why rewards cannot be held against answers, if so."""
     if not options.verify:
         return "not checked: --verify 0"
-    for role in ("gold", "response", "reward"):
+    for role, words in {"gold": "right answers", "response": "responses", "reward": "rewards"}.items():
         if not getattr(log.columns, role):
-            return f"not held against right answers: no column of the {role} (--{role})"
+            return f"not held against the right answers: no column of {words} is known (--{role})"
     return None
 
 

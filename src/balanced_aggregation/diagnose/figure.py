@@ -66,7 +66,8 @@ def _lengths(axes: Axes, analysis: Analysis) -> None:
         )
     axes.set(title="Length by sign of the advantage", xlabel="length", ylabel="share of the sign's responses")
     axes.set_xlim(0, edges[-1])
-    axes.legend()
+    axes.set_ylim(0, 1.3 * axes.get_ylim()[1])
+    axes.legend(loc="upper right", ncols=2)
 
 
 def _gaps(axes: Axes, analysis: Analysis) -> None:
@@ -76,12 +77,13 @@ def _gaps(axes: Axes, analysis: Analysis) -> None:
     if gap.count:
         axes.axvline(gap.median, color=_BLUE, linewidth=1.6, label=f"median {gap.median:+.0%}")
         axes.axvspan(gap.lower, gap.upper, color=_BLUE, alpha=0.15, linewidth=0, label="middle half")
-        axes.legend()
+        axes.set_ylim(0, 1.2 * axes.get_ylim()[1])
+        axes.legend(loc="upper right", ncols=2, frameon=True, framealpha=0.9, edgecolor="white")
     axes.xaxis.set_major_formatter(matplotlib.ticker.PercentFormatter(1))
     axes.yaxis.set_major_locator(matplotlib.ticker.MaxNLocator(integer=True))
     axes.set(
         title=f"Length gap of {gap.count:,} groups with both signs",
-        xlabel="positive − negative, over the group's mean (beyond ±150 % at the edge)",
+        xlabel="positive − negative, over the group's mean \n(beyond ±150 % at the edge)",
         ylabel="groups",
     )
 
@@ -97,14 +99,14 @@ def _shifts(axes: Axes, analysis: Analysis) -> None:
         rows = np.arange(len(analysis.rules)) - 0.4 + height * (place + 0.5)
         values = [measure(numbers) for numbers in analysis.rules.values()]
         look = {"color": colour} if not hatch else {"facecolor": "white", "edgecolor": colour, "hatch": hatch}
-        axes.barh(rows, values, height * 0.9, label=f"between {label}", **look)
+        axes.barh(rows, values, height * 0.9, label=label, **look)
     axes.set_yticks(range(len(analysis.rules)), list(analysis.rules))
-    axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
     axes.xaxis.set_major_formatter(matplotlib.ticker.PercentFormatter(1, decimals=0))
     axes.set_xlim(left=0)
-    axes.set(title="Mass that a rule moves", xlabel="share of the update's mass")
-    axes.legend(loc="best")
+    axes.set(title="Mass that a rule moves between ...", xlabel="share of the update's mass")
+    axes.set_ylim(len(analysis.rules) + 0.2, -0.6)
+    axes.legend(loc="lower right", ncols=3, columnspacing=1)
 
 
 def _distances(axes: Axes, analysis: Analysis) -> None:

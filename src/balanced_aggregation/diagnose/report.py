@@ -193,7 +193,7 @@ def _distributions(analysis: Analysis) -> Table:
 def _rules(analysis: Analysis) -> Table:
     table = _table(
         "rule",
-        "positive share",
+        "positive",
         "sign shift",
         "sign bias",
         "length bias",
@@ -219,7 +219,7 @@ def _rule_notes(analysis: Analysis) -> list[Text]:
     signals = _signals(analysis)
     return [
         Text(
-            f"Mean over {analysis.updates:,} update{'s' if analysis.updates > 1 else ''}. Positive share: of the "
+            f"Mean over {analysis.updates:,} update{'s' if analysis.updates > 1 else ''}. Positive: its share of the "
             "update's mass, the sum of w L |A|. Sign shift, sign bias: what changes sides within a group, absolutely "
             "and net for the positive side (± standard error over groups). Length bias: mass moved to short responses "
             "of a sign. Prompt shift: mass moved between groups. Effective responses and tokens: Kish's number, of the "

@@ -13,6 +13,7 @@ import numpy as np
 from balanced_aggregation.diagnose.columns import Columns, find_columns
 from balanced_aggregation.diagnose.options import Options
 from balanced_aggregation.diagnose.reading import Piece, column_kinds, read_pieces
+from balanced_aggregation.diagnose.values import counts, lengths_of, numbers_of, plain, refuse, scopes, text_of, total
 from balanced_aggregation.errors import UserError
 
 _CUT_OFF = ("length", "max_length", "max_tokens", "truncated")
@@ -116,18 +117,17 @@ class _Gather:
         self.draw = np.random.default_rng(_SEED)
         self.drawn: list[tuple[float, int, Recorded]] = []
         self.count = 0
-        self.unkeyed = ("", 0)
         self.checkable = bool(columns.response and columns.gold and columns.reward and options.verify)
 
     def add(self, file: int, piece: Piece) -> None:
         columns = self.columns
         scope: list[Any] = [None if self.options.files_share_groups else file] * len(piece)
         if columns.step:
-            scope = _plain(piece.columns[columns.step])
+            scope = scopes(piece, columns.step)
             for value in scope:
                 self.steps.setdefault(value, len(self.steps))
             self.step.extend(np.array([self.steps[value] for value in scope]))
-        keys = zip(scope, *(_plain(piece.columns[name]) for name in columns.group), strict=True)
+        keys = zip(scope, *(plain(piece.columns[name]) for name in columns.group), strict=True)
         self.group.extend(_digests(keys))
         texts = [text_of(value) for value in piece.columns[columns.response]] if columns.response else None
         lengths = self.measure(piece, texts)
@@ -138,11 +138,11 @@ class _Gather:
         self.empty += int(blank.sum())
         rewards = None
         if columns.reward:
-            rewards = _total([_numbers(piece, name, missing=len(columns.reward) > 1) for name in columns.reward])
-            _refuse(np.isnan(rewards), piece, columns.reward[0], "a number")
+            rewards = total([numbers_of(piece, name, missing=len(columns.reward) > 1) for name in columns.reward])
+            refuse(np.isnan(rewards), piece, columns.reward[0], "a number")
             self.reward.extend(rewards)
         if columns.advantage:
-            self.advantage.extend(_numbers(piece, columns.advantage))
+            self.advantage.extend(numbers_of(piece, columns.advantage))
         self._count_truncated(piece, lengths)
         if self.checkable:
             self._draw(piece, texts, rewards)
@@ -170,9 +170,9 @@ class _Gather:
         columns, options = self.columns, self.options
         if len(columns.length) == 2:
             whole, prompt = columns.length
-            return lambda piece, texts: _counts(piece, whole, _numbers(piece, whole) - _numbers(piece, prompt))
+            return lambda piece, texts: counts(piece, whole, numbers_of(piece, whole) - numbers_of(piece, prompt))
         if columns.length:
-            return lambda piece, texts: _column_lengths(piece, columns.length[0])
+            return lambda piece, texts: lengths_of(piece, columns.length[0])
         if options.tokenizer:
             from transformers import AutoTokenizer  # takes seconds to load
 
@@ -197,7 +197,7 @@ class _Gather:
     def _count_truncated(self, piece: Piece, lengths: np.ndarray) -> None:
         if name := self.columns.truncated:
             values = piece.columns[name]
-            self.truncated += sum(v.lower() in _CUT_OFF if isinstance(v, str) else bool(v) for v in values)
+            self.truncated += sum(v.lower() in _CUT_OFF if isinstance(v, str) else bool(v) and v == v for v in values)
         elif self.options.max_length:
             self.truncated += int((lengths >= self.options.max_length).sum())
 
@@ -215,17 +215,6 @@ class _Gather:
                 heapq.heappushpop(self.drawn, entry)
 
 
-def text_of(value: Any) -> str:
-    """The text of a response: a string, or messages as chat templates take them; null is the empty one."""
-    if isinstance(value, str) or value is None:
-        return value or ""
-    if isinstance(value, list):
-        return "".join(
-            text_of(part.get("content", part.get("text")) if isinstance(part, dict) else part) for part in value
-        )
-    return str(value)
-
-
 def _digests(keys: Any) -> np.ndarray:
     """64 bits of each key; keys that follow each other are mostly the same."""
     digests, last, digest = [], None, 0
@@ -235,53 +224,3 @@ def _digests(keys: Any) -> np.ndarray:
             last, digest = key, int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
         digests.append(digest)
     return np.array(digests, np.uint64)
-
-
-def _plain(values: Any) -> list[Any]:
-    return values.tolist() if isinstance(values, np.ndarray) else values
-
-
-def _numbers(piece: Piece, name: str, missing: bool = False) -> np.ndarray:
-    """A column as float64; a value that is missing is NaN, if any may be."""
-    values = piece.columns[name]
-    try:
-        numbers = np.asarray(values, np.float64)
-    except (TypeError, ValueError):
-        numbers = None
-    if numbers is None or numbers.ndim != 1:
-        wrong = next(i for i, value in enumerate(values) if not _is_number(value))
-        raise UserError(f"{piece.place(wrong)}: {name} must be one number, got {str(values[wrong])[:60]!r}")
-    _refuse(np.isinf(numbers) | (np.isnan(numbers) & (not missing)), piece, name, "a number")
-    return numbers
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        return np.asarray(value, np.float64).ndim == 0
-    except (TypeError, ValueError):
-        return False
-
-
-def _total(columns: list[np.ndarray]) -> np.ndarray:
-    """The sum of several rewards without those that are missing; NaN where all are."""
-    if len(columns) == 1:
-        return columns[0]
-    return np.where(np.isnan(columns).all(0), np.nan, np.nansum(columns, 0))
-
-
-def _column_lengths(piece: Piece, name: str) -> np.ndarray:
-    values = piece.columns[name]
-    if isinstance(values[0], list):
-        return np.array([len(value or ()) for value in values])
-    return _counts(piece, name, _numbers(piece, name))
-
-
-def _counts(piece: Piece, name: str, numbers: np.ndarray) -> np.ndarray:
-    _refuse((numbers < 0) | (numbers != np.floor(numbers)) | (numbers >= 2**31), piece, name, "a whole number >= 0")
-    return numbers.astype(np.int64)
-
-
-def _refuse(wrong: np.ndarray, piece: Piece, name: str, allowed: str) -> None:
-    if wrong.any():
-        index = int(np.flatnonzero(wrong)[0])
-        raise UserError(f"{piece.place(index)}: {name} must be {allowed}, got {str(piece.columns[name][index])[:60]!r}")

@@ -14,6 +14,7 @@ from balanced_aggregation.checkpoints import Checkpoint
 from balanced_aggregation.commands.arguments import StudyFile
 from balanced_aggregation.commands.track import track
 from balanced_aggregation.config import Study
+from balanced_aggregation.diagnose.options import Options
 from balanced_aggregation.errors import GoldError, InfrastructureError, Interrupted, UserError
 from balanced_aggregation.files import full_disk, is_full, write_text
 from balanced_aggregation.layout import Layout
@@ -92,6 +93,22 @@ def status(
         show_again(lambda: study_statuses(studies, time.time()), every)
     else:
         print_statuses(study_statuses(studies, time.time()))
+
+
+@app.command
+def diagnose(
+    files: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="FILE...", help="Read as one log.")],
+    options: tyro.conf.OmitArgPrefixes[Options] = Options(),  # noqa: B008
+    json: Annotated[Path | None, tyro.conf.arg(help="Write all numbers to this file as well.")] = None,
+    figure: Annotated[Path | None, tyro.conf.arg(help="Draw them, as PNG or PDF by the file's name.")] = None,
+) -> None:
+    """Say what each aggregation rule would make of rollouts that any trainer wrote, JSONL or Parquet.
+
+    Ends with exit code 3 if the log is degenerate: then it says why, and analyses nothing.
+    """
+    from balanced_aggregation.commands.diagnose import diagnose as run
+
+    run(files, options, json, figure)
 
 
 @app.command

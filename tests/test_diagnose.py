@@ -327,6 +327,7 @@ def test_what_is_wrong_with_flags_and_files_is_said(tmp_path):
 # -- what is written
 
 
+@pytest.mark.slow
 def test_report_json_and_figure(tmp_path, capsys):
     path = rollout_logs.verl(tmp_path / "log.jsonl", ROWS)
     figures = [tmp_path / name for name in ("one.png", "two.png", "one.pdf")]
@@ -344,6 +345,7 @@ def test_report_json_and_figure(tmp_path, capsys):
     assert written == to_json(diagnose([path], Options()))
 
 
+@pytest.mark.slow
 def test_the_command_and_its_exit_codes(tmp_path):
     def run(*arguments):
         code = "from balanced_aggregation.cli import main; main()"

@@ -31,6 +31,8 @@ rule warm_start:
     conda:
         "../../envs/cpu.yaml"
     threads: plan.of("threads")
+    resources:
+        cpus_per_task=plan.of("threads"),  # as in evaluate.smk
     params:
         study=plan.study_argument,
         settings=plan.of("initial_model_settings"),

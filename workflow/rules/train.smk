@@ -24,6 +24,7 @@ rule train:
         "../../envs/cpu.yaml"
     threads: plan.of("training_threads")
     resources:
+        cpus_per_task=plan.of("training_threads"),  # as in evaluate.smk
         nodes=plan.cluster("nodes"),
         gpu=plan.cluster("gpu"),
         mpi=plan.cluster("mpi"),

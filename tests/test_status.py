@@ -545,8 +545,9 @@ def test_json_for_other_programs(slurm, trainer, capsys, monkeypatch):
     ("arguments", "message"),
     [
         (["missing.yaml"], "study file missing.yaml: No such file"),
-        (["study.yaml", "--every", "0"], "--every 0: must be at least 1 second"),
-        (["study.yaml", "--every", "nan"], "--every nan: must be at least 1 second"),
+        (["study.yaml", "--every", "0"], "--every 0: must be from 1 second to a day"),
+        (["study.yaml", "--every", "nan"], "--every nan: must be from 1 second to a day"),
+        (["study.yaml", "--every", "1e300"], "--every 1e+300: must be from 1 second to a day"),
         (["study.yaml", "--watch", "--json"], "give one of them"),
     ],
 )

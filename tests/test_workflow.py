@@ -378,6 +378,16 @@ def test_a_wrong_study_stops_before_the_dag_with_one_line(tmp_path, change, mess
     assert not (tmp_path / "results").exists()
 
 
+def test_a_job_on_a_cluster_may_have_more_processors_than_this_machine(tmp_path):
+    more = os.cpu_count() + 1
+    study = STUDY | {"threads": more, "verifiers": more + 1, "compute": {"cpu_processes": 2}}
+    output = succeed(tmp_path, "-n", "--profile", "slurm", study=study)
+    jobs_shown = [re.search(r"^rule (\w+):\n.*cpus_per_task=(\d+)", part, re.M | re.S) for part in output.split("\n\n")]
+    asked = dict(shown.groups() for shown in jobs_shown if shown)
+    expected = {"warm_start": more, "train": 2 * more, "generate": more, "score": more + 1}
+    assert asked == {rule: str(count) for rule, count in expected.items()}
+
+
 def test_one_study_is_not_mixed_with_another(tmp_path):
     """A study file is whole: nothing of the default study stands in for what it leaves out."""
     study = {key: value for key, value in STUDY.items() if key != "training"}

@@ -84,8 +84,8 @@ def status(
 
     if watch and json:
         raise UserError("--watch and --json: give one of them")
-    if not every >= 1:
-        raise UserError(f"--every {every:g}: must be at least 1 second")
+    if not 1 <= every <= 86400:
+        raise UserError(f"--every {every:g}: must be from 1 second to a day, 86400")
     studies = load_studies(study, call_rules=False)
     if json:
         print(dumps(to_json(study_statuses(studies, time.time())), indent=2))

@@ -59,7 +59,7 @@ def launch_threads(compute: Compute, threads: int) -> int:
     return compute.processes_per_node * threads
 
 
-def job_resources(compute: Compute, threads: int) -> dict[str, int | str | None]:
+def job_resources(compute: Compute) -> dict[str, int | str | None]:
     """What one training asks a cluster for, under the names that Snakemake's executor for Slurm knows.
 
     One node: as many GPUs, and Snakemake's own job step runs the training. Several: one task a node, and no step of
@@ -67,7 +67,6 @@ def job_resources(compute: Compute, threads: int) -> dict[str, int | str | None]
 
     Args:
         compute: nodes, and GPUs of a node.
-        threads: of each process.
 
     Returns:
         values by name; None is not asked for.
@@ -79,8 +78,6 @@ def job_resources(compute: Compute, threads: int) -> dict[str, int | str | None]
         "gpu": gpus,
         "mpi": "srun" if several else None,
         "tasks": compute.nodes if several else None,
-        # Snakemake cuts `threads` down to the processors of the machine that it runs on itself.
-        "cpus_per_task": launch_threads(compute, threads),
         # Not as many tasks a GPU as there are tasks, which the executor would ask for.
         "tasks_per_gpu": 0 if several and gpus else None,
     }

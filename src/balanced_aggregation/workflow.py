@@ -54,7 +54,7 @@ class StudyPlan(Layout):
         self.threads, self.verifiers = study.threads, study.verifiers
         self.launcher = launch_prefix(study.compute)
         self.training_threads = launch_threads(study.compute, study.threads)
-        self.cluster = job_resources(study.compute, study.threads)
+        self.cluster = job_resources(study.compute)
         self.training_mem_mb = round(1000 * study.compute.memory_gb)
         self.evaluation_gpus = min(study.compute.gpus_per_node, 1)
         benchmarks = [benchmark.name for benchmark in study.data.benchmarks]

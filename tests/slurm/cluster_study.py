@@ -21,7 +21,7 @@ STUDY = SMOKE | {
 }
 PROFILE = yaml.safe_load((ROOT / "slurm" / "profile.yaml").read_text())
 # But for waiting: this Slurm forgets nothing, and its nodes share one disk.
-PROFILE |= {"slurm-init-seconds-before-status-checks": 2, "latency-wait": 5}
+PROFILE |= {"slurm-init-seconds-before-status-checks": 2, "max-status-checks-per-second": 1, "latency-wait": 5}
 
 
 class Clone:

@@ -1,5 +1,7 @@
 # Every checkpoint on every benchmark: responses are generated once, and scored from what is stored. Unfinished parts
 # are in hidden folders that are not declared as output, so a job that is killed goes on where it stopped.
+#
+# `cpus_per_task` is what Slurm is asked for: `threads` are no more than this machine has, also of a job for a cluster.
 
 
 rule generate:
@@ -17,8 +19,8 @@ rule generate:
         "../../envs/cpu.yaml"
     threads: plan.of("threads")
     resources:
-        gpu=plan.of("evaluation_gpus"),
         cpus_per_task=plan.of("threads"),
+        gpu=plan.of("evaluation_gpus"),
     params:
         study=plan.study_argument,
         settings=plan.of("response_settings", "benchmark"),

@@ -32,7 +32,7 @@ rule warm_start:
         "../../envs/cpu.yaml"
     threads: plan.of("threads")
     resources:
-        cpus_per_task=plan.of("threads"),
+        cpus_per_task=plan.of("threads"),  # as in evaluate.smk
     params:
         study=plan.study_argument,
         settings=plan.of("initial_model_settings"),

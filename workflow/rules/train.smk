@@ -24,11 +24,11 @@ rule train:
         "../../envs/cpu.yaml"
     threads: plan.of("training_threads")
     resources:
+        cpus_per_task=plan.of("training_threads"),  # as in evaluate.smk
         nodes=plan.cluster("nodes"),
         gpu=plan.cluster("gpu"),
         mpi=plan.cluster("mpi"),
         tasks=plan.cluster("tasks"),
-        cpus_per_task=plan.cluster("cpus_per_task"),
         tasks_per_gpu=plan.cluster("tasks_per_gpu"),
         mem_mb=plan.training_mem_mb,
     params:

@@ -149,9 +149,10 @@ class Box:
 
     def gpus(self, number: str) -> list[int]:
         """GPUs that a job has been given, on each of its nodes that has any."""
-        return [
-            int(count) for count in re.findall(r"GRES=gpu:\w+:(\d+)", self.run("scontrol", "-d", "show", "job", number))
-        ]
+        described = self.run("scontrol", "-d", "show", "job", number)
+        # A line for each node, or for several alike ones; the whole job's has no " GRES".
+        found = re.findall(r" Nodes=(\w+?)(?:\[(\d+)-(\d+)\])? .* GRES=gpu:\w+:(\d+)", described)
+        return [int(count) for _, first, last, count in found for _ in range(int(last or 0) - int(first or 0) + 1)]
 
     def sent(self) -> list[str]:
         """Arguments of all calls of sbatch."""

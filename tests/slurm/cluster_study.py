@@ -20,7 +20,8 @@ STUDY = SMOKE | {
     "tracking": {"enabled": False},
 }
 # The profile as it is, but for waiting: this Slurm forgets nothing, and its nodes share one disk.
-PROFILE = ["--profile", str(ROOT / "slurm"), "--slurm-init-seconds-before-status-checks", "2", "--latency-wait", "5"]
+PROFILE = yaml.safe_load((ROOT / "slurm" / "profile.yaml").read_text())
+PROFILE |= {"slurm-init-seconds-before-status-checks": 2, "latency-wait": 5}
 
 
 class Clone:
@@ -37,10 +38,17 @@ class Clone:
     def write_study(self, study: dict) -> None:
         (self.folder / "study.yaml").write_text(yaml.safe_dump(study))
 
-    def start(self, *arguments: str, profile: bool = True) -> subprocess.Popen:
-        """Snakemake, in the background; its output goes to ``output.log``, after what is there."""
+    def start(self, *arguments: str, profile: bool = True, train: dict | None = None) -> subprocess.Popen:
+        """Snakemake, in the background; its output goes to ``output.log``, after what is there.
+
+        ``train`` is what a person changes in the profile; ``--set-resources`` would replace all that it sets.
+        """
+        (self.folder / "slurm").mkdir(exist_ok=True)
+        changed = PROFILE["set-resources"] | {"train": PROFILE["set-resources"]["train"] | (train or {})}
+        (self.folder / "slurm/profile.yaml").write_text(yaml.safe_dump(PROFILE | {"set-resources": changed}))
         command = [BIN / "snakemake", *arguments, "--directory", self.folder, "--snakefile", ROOT / "Snakefile"]
-        command += [*(PROFILE if profile else ["--cores", "2"]), "--configfile", self.folder / "study.yaml"]
+        command += ["--profile", self.folder / "slurm"] if profile else ["--cores", "2"]
+        command += ["--configfile", self.folder / "study.yaml"]
         environment = self.box.environment | {"OMP_NUM_THREADS": "1"}
         environment["PATH"] = f"{BIN}{os.pathsep}{environment['PATH']}"
         with (self.folder / "output.log").open("a") as output:

@@ -27,7 +27,7 @@ def test_a_cancelled_training_is_tried_again(clone, box, same_as_undisturbed):
 
 def test_a_preempted_training_goes_on_by_itself(clone, box, same_as_undisturbed):
     clone.hold(3)
-    snakemake = clone.start("--set-resources", "train:slurm_partition=scavenge")
+    snakemake = clone.start(train={"slurm_partition": "scavenge"})
     job = clone.wait_for_steps(3)
     node = box.job(job)["NodeList"]
     box.run("sbatch", "-p", "cpu", "-w", node, "--exclusive", "-o", "/dev/null", "--wrap", "sleep 3")
@@ -43,8 +43,7 @@ def test_a_preempted_training_goes_on_by_itself(clone, box, same_as_undisturbed)
 def test_a_time_limit_shorter_than_the_training_twice(clone, box, same_as_undisturbed):
     """The first time it is warned, and puts itself back into the queue. The second time it does not react in time."""
     clone.hold(1)
-    resources = ("train:slurm_extra='--signal=USR1@30'", "train:runtime=2*attempt")
-    snakemake = clone.start("--set-resources", *resources)
+    snakemake = clone.start(train={"slurm_extra": "'--signal=USR1@30'", "runtime": "2 * attempt"})
     job = clone.wait_for_steps(1)
     box.run("scontrol", "update", f"JobId={job}", "TimeLimit=1")
     wait_for(lambda: "SIGUSR1" in clone.log(), 90, clone.output)  # heard in the middle of a step

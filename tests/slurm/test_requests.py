@@ -46,9 +46,9 @@ def test_what_a_training_asks_for(clone, box, compute, gpu_model, asked, given):
     rollout = {"engine": "vllm" if given else "transformers"}
     clone.write_study(STUDY | {"compute": compute, "rollout": rollout})
     partition = "gpu" if given else "cpu"
-    resources = [f"train:slurm_partition={partition}"] + ([f"train:gpu_model={gpu_model}"] if gpu_model else [])
+    changes = {"slurm_partition": partition} | ({"gpu_model": gpu_model} if gpu_model else {})
     before, sent = set(box.jobs()), len(box.sent())
-    snakemake = clone.start("results/t/runs/paced/seed0/run.json", "--retries", "0", "--set-resources", *resources)
+    snakemake = clone.start("results/t/runs/paced/seed0/run.json", "--retries", "0", train=changes)
     wait_for(lambda: set(box.jobs()) - before or snakemake.poll() is not None, 240, clone.output)
     assert snakemake.poll() is None, clone.output()
     (job,), (line,) = set(box.jobs()) - before, box.sent()[sent:]

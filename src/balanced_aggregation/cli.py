@@ -205,7 +205,7 @@ def lighteval(study: StudyFile, checkpoint: CheckpointName, benchmark: Benchmark
 
 @app.command
 def collect(study: StudyFile) -> None:
-    """Gather all evaluations and training metrics in two Parquet files."""
+    """Gather all evaluations and training metrics in Parquet files."""
     from balanced_aggregation.evaluation.collect import collect_results
 
     for warning in collect_results(*_open(study)):
@@ -220,6 +220,18 @@ def tables(study: StudyFile) -> None:
     loaded, layout = _open(study)
     write_tables(loaded, layout)
     print((layout.tables / "main.md").read_text(encoding="utf-8"))
+
+
+@app.command
+def paper_table(
+    studies: Annotated[
+        tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(help="The study's file, or those of all its variants.")
+    ],
+) -> None:
+    """Write the table that has the layout of the paper's: one for all variants of a study."""
+    from balanced_aggregation.reporting.paper_table import write_paper_table
+
+    write_paper_table([load_study(path) for path in studies])
 
 
 @app.command

@@ -95,6 +95,7 @@ rule collect:
         code=plan.metric_code,
     output:
         plan.results,
+        plan.problem_results,
         plan.training_metrics,
         plan.disagreement_files,
     log:

@@ -235,6 +235,27 @@ def paper_table(
 
 
 @app.command
+def power(
+    study: StudyFile,
+    points: Annotated[
+        tuple[float, ...], tyro.conf.arg(help="True differences to see, in points: 1 is an accuracy of 0.01.")
+    ] = (1.0, 2.0, 5.0),
+    comparisons: Annotated[
+        int | None, tyro.conf.arg(help="Comparisons to correct for; those of the table main, unless given.")
+    ] = None,
+) -> None:
+    """Say how many seeds it takes to see a difference, from the variances in the study's results so far."""
+    from balanced_aggregation.reporting.power_report import print_power
+
+    if not points or not all(0 < value < 100 for value in points):
+        raise UserError(f"--points {' '.join(f'{value:g}' for value in points)}: must each be above 0 and below 100")
+    if comparisons is not None and comparisons < 1:
+        raise UserError(f"--comparisons {comparisons}: must be at least 1")
+    for loaded in load_studies(study):
+        print_power(loaded, Layout(loaded), points, comparisons)
+
+
+@app.command
 def figures(study: StudyFile) -> None:
     """Draw the figures."""
     from balanced_aggregation.reporting.figures import write_figures

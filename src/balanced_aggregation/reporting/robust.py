@@ -61,10 +61,11 @@ def robust_estimate(
     of_seeds = statistic([own[drawn] for own in runs]).var(ddof=1)
     of_problems = statistic(resampled).var(ddof=1)
     of_both = statistic([np.take_along_axis(own, drawn[..., None], axis=1) for own in resampled]).var(ddof=1)
+    residual = max(of_both - of_seeds - of_problems, 0)
     parts = Components(
         mean=np.array(value),
         seeds=of_seeds * seeds / (seeds - 1),
-        problems=max(of_problems - max(of_both - of_seeds - of_problems, 0), 0),
+        problems=max(of_problems - residual, 0),
         seeds_freedom=seeds - 1,
         problems_freedom=np.array(len(benchmark) - benchmark.max() - 1),
     )

@@ -65,8 +65,8 @@ class Components:
 
     def half_width(self, level: float | np.ndarray = 1 - CONFIDENCE) -> np.ndarray:
         """Half of the interval that misses the truth with probability ``level``."""
-        t_seeds = stats.t.ppf(1 - np.asarray(level) / 2, self.seeds_freedom)
-        t_problems = stats.t.ppf(1 - np.asarray(level) / 2, self.problems_freedom)
+        t_seeds = stats.t.isf(np.asarray(level) / 2, self.seeds_freedom)
+        t_problems = stats.t.isf(np.asarray(level) / 2, self.problems_freedom)
         return np.sqrt(t_seeds**2 * self.seeds + t_problems**2 * self.problems)
 
     def p_value(self) -> np.ndarray:
@@ -91,6 +91,7 @@ def components(values: np.ndarray, benchmark: np.ndarray) -> Components:
         values: ``(..., seeds, problems)``.
         benchmark: number of each problem's benchmark, from 0 on.
     """
+    values = np.asarray(values, dtype=np.float64)
     seeds, benchmarks = values.shape[-2], int(benchmark.max()) + 1
     by_benchmark = [values[..., benchmark == b] for b in range(benchmarks)]
     means = np.stack([v.mean(axis=-1) for v in by_benchmark], axis=-1)  # (..., seeds, benchmarks)

@@ -74,9 +74,7 @@ def main_table(scores: Scores) -> Table:
     measures = {"last": scores.last, "peak": scores.peak}
     names, benchmark = scores.rules, scores.benchmark
     others = [name for name in COMPARED_TO if name in names]
-    # Each pair is one comparison, whichever way round the table shows it.
-    pairs = {frozenset((name, other)): (name, other) for other in others for name in names if name != other}
-    keys = [(measure, *pair) for measure in measures for pair in pairs.values()]
+    keys = [(measure, *pair) for measure in measures for pair in compared_pairs(names)]
     tested = [
         estimate(measures[m][names.index(a)] - measures[m][names.index(b)], benchmark, tested=True) for m, a, b in keys
     ]
@@ -97,6 +95,12 @@ def main_table(scores: Scores) -> Table:
         )
     notes.append("The peak is chosen on the benchmarks themselves and is biased upwards.")
     return Table(rows, [*notes, *seed_notes(scores.study, BOTH)])
+
+
+def compared_pairs(names: list[str]) -> list[tuple[str, str]]:
+    """Pairs of rules that are compared; one comparison each, whichever way round a table shows it."""
+    others = [name for name in COMPARED_TO if name in names]
+    return list({frozenset((n, other)): (n, other) for other in others for n in names if n != other}.values())
 
 
 def benchmark_table(scores: Scores) -> Table:

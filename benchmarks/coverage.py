@@ -53,14 +53,16 @@ def t_over_seeds(parts: Components) -> np.ndarray:
 
 def satterthwaite(parts: Components) -> np.ndarray:
     variance = parts.seeds + parts.problems
-    freedom = variance**2 / (parts.seeds**2 / parts.seeds_freedom + parts.problems**2 / parts.problems_freedom)
+    with np.errstate(invalid="ignore"):  # no variance: no interval, which is a miss
+        freedom = variance**2 / (parts.seeds**2 / parts.seeds_freedom + parts.problems**2 / parts.problems_freedom)
     return stats.t.ppf(0.975, freedom) * np.sqrt(variance)
 
 
 def cochran(parts: Components, level: float = 0.05) -> np.ndarray:
     weighted = stats.t.ppf(1 - level / 2, parts.seeds_freedom) * parts.seeds
     weighted = weighted + stats.t.ppf(1 - level / 2, parts.problems_freedom) * parts.problems
-    return weighted / np.sqrt(parts.seeds + parts.problems)
+    with np.errstate(invalid="ignore"):
+        return weighted / np.sqrt(parts.seeds + parts.problems)
 
 
 def percentile(values: np.ndarray, world: World, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

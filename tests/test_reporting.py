@@ -133,6 +133,7 @@ def write_report(study, accuracies=None):
         (Estimate(123.4, 90.0, 160.0, 3), False, "123 [90, 160]"),
         (Estimate(0.4, math.nan, math.nan, 1), False, "0.400"),
         (Estimate(math.nan, math.nan, math.nan, 1), False, "–"),
+        (Estimate(-0.0001, -0.1, 0.1, 3), True, "+0.00 [-0.10, +0.10]"),
         (None, False, "–"),
     ],
 )
@@ -351,8 +352,8 @@ def test_power_is_printed(tmp_path, monkeypatch, capsys):
     output = " ".join(capsys.readouterr().out.split())
     assert "balanced - token" in output and "balanced - sequence" in output and "sequence - token" in output
     assert "corrected for 6 comparisons" in output
-    assert "x the problems" in output and "problems, not seeds, are the limit" in output
-    assert re.search(r"\d+ \(to (more than 1000|\d+)\)", output)
+    assert "x problems" in output and "problems, not seeds, are the limit" in output
+    assert re.search(r"\d+ \(to (> 1000|\d+)\)", output)
     assert "3 seeds measure a variance badly" in output
     alone = make_study(study="alone", seeds=(0,))
     with pytest.raises(UserError, match="1 seeds"):

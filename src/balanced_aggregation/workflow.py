@@ -16,7 +16,7 @@ import yaml
 from balanced_aggregation.checkpoints import checkpoints
 from balanced_aggregation.config import BASE, RESULTS, TRAIN, Study
 from balanced_aggregation.errors import UserError
-from balanced_aggregation.files import json_digest, write_text
+from balanced_aggregation.files import digest, json_digest, write_text
 from balanced_aggregation.launch import job_resources, launch_prefix, launch_threads
 from balanced_aggregation.layout import Layout, Paths
 from balanced_aggregation.leftovers import end_leftovers
@@ -144,7 +144,10 @@ class Plan(Paths):
         self.any_lighteval = self.lighteval("{checkpoint}", "{benchmark}")
         self.repository = REPOSITORY
         self.verifier = verifier_digest()
-        self.metric_code = [PACKAGE / "evaluation" / "collect.py", PACKAGE / "evaluation" / "metrics.py"]
+        # A digest, not files: results that were copied from elsewhere may well be older than the files of this clone.
+        self.metric_code = json_digest(
+            [digest(PACKAGE / "evaluation" / f"{name}.py") for name in ("collect", "metrics")]
+        )
         reporting = PACKAGE / "reporting"
         self.figure_code = [*sorted(reporting.glob("*.py")), PACKAGE / "evaluation" / "metrics.py"]
         self.table_code = [path for path in self.figure_code if path.name != "figures.py"]
@@ -157,6 +160,8 @@ class Plan(Paths):
         self.lighteval_resources = shared.resources("lighteval_environment")
         # One table of all variants.
         self.paper_files = [shared.tables / f"{paper_table.NAME}.{end}" for end in TABLE_SUFFIXES]
+        # With variants it is none of theirs.
+        self.tracked_paper_files = [] if studies[0].variant else self.paper_files
         self.paper_log, self.paper_resources = shared.log("paper_table"), shared.resources("paper_table")
         self.all_studies = [str(study.study_file) for study in self.studies.values()]
         # The same in all variants: outputs cannot depend on wildcards.

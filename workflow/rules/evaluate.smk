@@ -92,7 +92,6 @@ rule collect:
         plan.of("scored_by_lighteval"),
         plan.of("problem_files"),
         plan.of("finished_runs"),
-        code=plan.metric_code,
     output:
         plan.results,
         plan.problem_results,
@@ -108,5 +107,6 @@ rule collect:
     params:
         study=plan.study_argument,
         settings=plan.of("metric_settings"),
+        code=plan.metric_code,
     shell:
         "balagg collect {params.study} 2>&1 | tee {log}"

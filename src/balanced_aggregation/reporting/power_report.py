@@ -28,7 +28,7 @@ def print_power(study: Study, layout: Layout, points: Sequence[float], compariso
     comparisons = comparisons or max(2 * len(compared_pairs(scores.rules)), 1)
     pairs = study_power(scores, [value / 100 for value in points], comparisons)
     table = Table(title=f"{study.full_name}: seeds needed, from {len(study.seeds)} seeds so far", title_justify="left")
-    table.add_column("difference")
+    table.add_column("difference", no_wrap=True)
     table.add_column("deviation over seeds", justify="right")
     table.add_column("error from problems", justify="right")
     for value in points:
@@ -45,9 +45,9 @@ def print_power(study: Study, layout: Layout, points: Sequence[float], compariso
 def _cell(need: Need) -> str:
     if need.seeds is None:
         if need.problems > 1:
-            return f"{_round_up(need.problems)} x the problems"
-        return f"more than {MOST_SEEDS}"
-    return f"{need.seeds} (to {need.seeds_if_unlucky or f'more than {MOST_SEEDS}'})"
+            return f"{_round_up(need.problems)} x problems"
+        return f"> {MOST_SEEDS}"
+    return f"{need.seeds} (to {need.seeds_if_unlucky or f'> {MOST_SEEDS}'})"
 
 
 def _round_up(value: float) -> str:
@@ -67,7 +67,7 @@ def _legend(study: Study, comparisons: int, pairs: list[PairPower]) -> list[str]
     if limited:
         share = max(p.variances.sampling / p.variances.problems for p in limited if p.variances.problems)
         lines += [
-            "'x the problems': problems, not seeds, are the limit; no number of seeds is enough, and it takes so many "
+            "'x problems': problems, not seeds, are the limit; no number of seeds is enough, and it takes so many "
             "times as many problems (of each benchmark), still with many seeds.",
             f"Of the variance that comes from problems, at most {share:.0%} is chance of the sampled responses, which "
             "more samples to each problem would take away as well.",

@@ -42,10 +42,11 @@ def format_estimate(estimate: Estimate | None, signed: bool = False) -> str:
         exponent = int(f"{half:.1e}".partition("e")[2])  # of the rounded number: 0.0998 counts as 0.10
         digits = min(max(1 - exponent, 0), _MOST_DIGITS)
     sign = "+" if signed else ""
-    mean = f"{estimate.mean:{sign}.{digits}f}"
-    if math.isnan(half):
-        return mean
-    return f"{mean} [{estimate.low:{sign}.{digits}f}, {estimate.high:{sign}.{digits}f}]"
+    # No negative zeros.
+    mean, low, high = (
+        f"{round(value, digits) + 0.0:{sign}.{digits}f}" for value in (estimate.mean, estimate.low, estimate.high)
+    )
+    return mean if math.isnan(half) else f"{mean} [{low}, {high}]"
 
 
 def write_table(path: Path, table: Table) -> None:

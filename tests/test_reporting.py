@@ -204,6 +204,12 @@ def test_only_supported_differences_are_bold(tmp_path):
         assert bool(bold) == (0.3 in differences)
 
 
+def test_what_does_not_survive_correction_is_not_bold(tmp_path):
+    cells = {"a - b": Estimate(0.2, 0.1, 0.3, 3, p=0.03, p_corrected=0.06), "c - d": Estimate(0.2, 0.1, 0.3, 3, p=0.01)}
+    write_table(tmp_path / "t", Table([Row({"rule": "r"}, cells)]))
+    assert "**" not in (tmp_path / "t.md").read_text() and r"\textbf" not in (tmp_path / "t.tex").read_text()
+
+
 def test_stability_by_hand():
     study = make_study()
     accuracies = fixed_accuracies(study)

@@ -7,7 +7,7 @@ import pytest
 from balanced_aggregation.config import DecodingOf
 from balanced_aggregation.errors import InfrastructureError, UserError
 from balanced_aggregation.evaluation.generate import generate_responses
-from balanced_aggregation.evaluation.metrics import benchmark_metrics, is_average, pass_at_k
+from balanced_aggregation.evaluation.metrics import benchmark_metrics, count_by_problem, is_average, pass_at_k
 from balanced_aggregation.evaluation.parts import cut, read_described, write_in_parts
 from balanced_aggregation.evaluation.schemas import EVALUATIONS, RESPONSES
 from balanced_aggregation.evaluation.score import score_responses
@@ -72,7 +72,7 @@ def evaluations(correct_by_problem, greedy):
 
 def test_metrics_by_hand():
     frame = evaluations([[True, False], [False, False], [True, True]], [True, False, False])
-    metrics = benchmark_metrics(frame, decoding(samples=2, pass_at=[1, 2])).set_index("metric")
+    metrics = benchmark_metrics(count_by_problem(frame), decoding(samples=2, pass_at=[1, 2])).set_index("metric")
     accuracy = {"avg@2": 0.5, "greedy_accuracy": 1 / 3, "pass@1": 0.5, "pass@2": 2 / 3}
     assert metrics["value"].to_dict() == pytest.approx(accuracy | {"response_length": 20, "truncated": 1 / 3})
     # Over problems, not samples: of 1/2, 0, 1 the standard deviation is 1/2; of 10, 20, 30 it is 10.
@@ -84,7 +84,9 @@ def test_metrics_by_hand():
 
 def test_metrics_without_greedy_and_with_lighteval():
     frame = evaluations([[True, False], [False, False]], []).assign(lighteval=[1.0, 1.0, 0.0, 0.0])
-    metrics = benchmark_metrics(frame, decoding(samples=2, pass_at=[], greedy=False)).set_index("metric")["value"]
+    metrics = benchmark_metrics(count_by_problem(frame), decoding(samples=2, pass_at=[], greedy=False)).set_index(
+        "metric"
+    )["value"]
     assert metrics[["avg@2", "lighteval avg@2"]].tolist() == [0.25, 0.5]
     assert "greedy_accuracy" not in metrics
 

@@ -81,6 +81,12 @@ def test_from_nothing_to_tables_figures_and_tracked_runs(undisturbed):
     assert set(results["rule"]) == set(names)
     assert results.groupby(["rule", "seed", "step", "benchmark", "metric"]).size().max() == 1
     assert set(results["step"]) == {0, 8}
+    problems = pd.read_parquet(folder / "results/t/problems.parquet")
+    accuracy = problems.assign(value=problems["correct"] / problems["samples"])
+    key = ["rule", "seed", "step", "benchmark"]
+    own = results[results["metric"] == "avg@2"].set_index(key)["value"].sort_index()
+    pd.testing.assert_series_equal(accuracy.groupby(key)["value"].mean(), own)
+    assert problems.groupby(key)["problem"].nunique().eq(16).all()
     initial = results[results["step"] == 0].groupby(["benchmark", "metric"])["value"].nunique()
     assert (initial == 1).all()
     table = pd.read_csv(folder / "results/t/tables/main.csv")
@@ -257,6 +263,24 @@ def test_a_rule_in_one_file_of_ones_own_is_everywhere(undisturbed, tmp_path):
 
 
 @pytest.mark.slow
+def test_tables_and_figures_from_copied_results_alone(undisturbed, tmp_path):
+    """Older than this clone, without data, models, trainings and evaluations."""
+    folder = tmp_path / "copied"
+    results = folder / "results/t"
+    results.mkdir(parents=True)
+    for path in (undisturbed[0] / "results/t").glob("*.parquet"):
+        shutil.copy(path, results)
+        os.utime(results / path.name, (0, 0))
+    succeed(folder, "tables", "figures", study=STUDY)
+    expected, found = deterministic_files(undisturbed[0]), deterministic_files(folder)
+    kinds = ("results/t/tables/", "results/t/figures/")
+    assert {name: found[name] for name in found if name.startswith(kinds)} == {
+        name: expected[name] for name in expected if name.startswith(kinds)
+    }
+    assert not (results / "runs").exists() and not (results / "model").exists()
+
+
+@pytest.mark.slow
 def test_what_is_run_again(undisturbed, tmp_path):
     folder = tmp_path / "again"
     shutil.copytree(undisturbed[0], folder)
@@ -264,7 +288,7 @@ def test_what_is_run_again(undisturbed, tmp_path):
 
     shutil.rmtree(folder / "results/t/tables")
     # `tables` and `figures` stand for the files of all variants; those of `figures` are there.
-    assert jobs(succeed(folder, "--dry-run", "tables", "figures")) == {"tabulate": 1, "tables": 1}
+    assert jobs(succeed(folder, "--dry-run", "tables", "figures")) == {"tabulate": 1, "paper_table": 1, "tables": 1}
     succeed(folder, "tables", "figures")
     expected, found = deterministic_files(undisturbed[0]), deterministic_files(folder)
     assert found == expected
@@ -293,7 +317,7 @@ def test_what_is_run_again(undisturbed, tmp_path):
     # Nor does it matter how many processes a training has.
     assert planned_after(lambda s: s.update(compute={"cpu_processes": 2})) == {}
     planned = planned_after(lambda s: s["evaluation"].update(pass_at=[1, 2]))
-    assert set(planned) == {"collect", "tabulate", "draw", "track_finish", "all"}
+    assert set(planned) == {"collect", "tabulate", "paper_table", "draw", "track_finish", "all"}
     planned = planned_after(lambda s: s.update(tracking={"enabled": False}))
     assert set(planned) == {"track_start", "track_finish", "all"}
     assert planned_after(lambda s: s["training"].update(learning_rate=1e-5))["train"] == 8

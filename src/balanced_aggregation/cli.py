@@ -222,7 +222,7 @@ def lighteval(study: StudyFile, checkpoint: CheckpointName, benchmark: Benchmark
 
 @app.command
 def collect(study: StudyFile) -> None:
-    """Gather all evaluations and training metrics in two Parquet files."""
+    """Gather all evaluations and training metrics in Parquet files."""
     from balanced_aggregation.evaluation.collect import collect_results
 
     for warning in collect_results(*_open(study)):
@@ -237,6 +237,39 @@ def tables(study: StudyFile) -> None:
     loaded, layout = _open(study)
     write_tables(loaded, layout)
     print((layout.tables / "main.md").read_text(encoding="utf-8"))
+
+
+@app.command
+def paper_table(
+    studies: Annotated[
+        tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(help="The study's file, or those of all its variants.")
+    ],
+) -> None:
+    """Write the table that has the layout of the paper's: one for all variants of a study."""
+    from balanced_aggregation.reporting.paper_table import write_paper_table
+
+    write_paper_table([load_study(path) for path in studies])
+
+
+@app.command
+def power(
+    study: StudyFile,
+    points: Annotated[
+        tuple[float, ...], tyro.conf.arg(help="True differences to see, in points: 1 is an accuracy of 0.01.")
+    ] = (1.0, 2.0, 5.0),
+    comparisons: Annotated[
+        int | None, tyro.conf.arg(help="Comparisons to correct for; those of the table main, unless given.")
+    ] = None,
+) -> None:
+    """Say how many seeds it takes to see a difference, from the variances in the study's results so far."""
+    from balanced_aggregation.reporting.power_report import print_power
+
+    if not points or not all(0 < value < 100 for value in points):
+        raise UserError(f"--points {' '.join(f'{value:g}' for value in points)}: must each be above 0 and below 100")
+    if comparisons is not None and comparisons < 1:
+        raise UserError(f"--comparisons {comparisons}: must be at least 1")
+    for loaded in load_studies(study):
+        print_power(loaded, Layout(loaded), points, comparisons)
 
 
 @app.command

@@ -522,6 +522,11 @@ class Study(Section):
         """Where its results are."""
         return RESULTS / self.full_name
 
+    @property
+    def shared_folder(self) -> Path:
+        """Where results of all variants together are; the study's own folder if it has none."""
+        return RESULTS / self.study
+
     def decoding(self, benchmark: str) -> DecodingOf:
         """How the named benchmark is answered: by its own values, else the study's, else what is customary."""
         own = self.datasets[benchmark]

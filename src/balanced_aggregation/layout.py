@@ -22,6 +22,7 @@ class Paths:
         self.tracking = self.root / "tracking.json"
         self.tracked = self.root / "tracked.json"
         self.results = self.root / "results.parquet"
+        self.problem_results = self.root / "problems.parquet"
         self.training_metrics = self.root / "training.parquet"
         self.disagreements = self.root / "disagreements.parquet"
         self.tables = self.root / "tables"

@@ -16,7 +16,7 @@ import yaml
 from balanced_aggregation.checkpoints import checkpoints
 from balanced_aggregation.config import BASE, RESULTS, TRAIN, Study
 from balanced_aggregation.errors import UserError
-from balanced_aggregation.files import json_digest, write_text
+from balanced_aggregation.files import digest, json_digest, write_text
 from balanced_aggregation.launch import job_resources, launch_prefix, launch_threads
 from balanced_aggregation.layout import Layout, Paths
 from balanced_aggregation.leftovers import end_leftovers
@@ -36,7 +36,8 @@ from balanced_aggregation.provenance import (
     training_settings,
     verifier_digest,
 )
-from balanced_aggregation.reporting import figures, tables
+from balanced_aggregation.reporting import figures, paper_table, tables
+from balanced_aggregation.reporting.writing import SUFFIXES as TABLE_SUFFIXES
 from balanced_aggregation.rule_loading import rule_file
 from balanced_aggregation.slurm import comment_of
 from balanced_aggregation.study_file import parse_studies
@@ -144,25 +145,35 @@ class Plan(Paths):
         self.any_lighteval = self.lighteval("{checkpoint}", "{benchmark}")
         self.repository = REPOSITORY
         self.verifier = verifier_digest()
-        self.metric_code = [PACKAGE / "evaluation" / "collect.py", PACKAGE / "evaluation" / "metrics.py"]
+        # A digest, not files: results that were copied from elsewhere may well be older than the files of this clone.
+        self.metric_code = json_digest(
+            [digest(PACKAGE / "evaluation" / f"{name}.py") for name in ("collect", "metrics")]
+        )
         reporting = PACKAGE / "reporting"
-        self.table_code = [reporting / "statistics.py", reporting / "tables.py"]
-        self.figure_code = [*self.table_code, reporting / "figures.py"]
+        self.figure_code = [*sorted(reporting.glob("*.py")), PACKAGE / "evaluation" / "metrics.py"]
+        self.table_code = [path for path in self.figure_code if path.name != "figures.py"]
         self.lighteval_ready = LIGHTEVAL_PYTHON.parent.parent / "installed"
         self.lighteval_lock = REPOSITORY / "envs" / "eval.lock"
         self.lighteval_code = sorted(LIGHTEVAL_SCRIPT.parent.glob("*.py"))
         # One environment for all variants: what it leaves behind has no wildcard.
-        shared = Paths(RESULTS / studies[0].study)
+        shared = Paths(studies[0].shared_folder)
         self.lighteval_log = shared.log("lighteval_environment")
         self.lighteval_resources = shared.resources("lighteval_environment")
+        # One table of all variants.
+        self.paper_files = [shared.tables / f"{paper_table.NAME}.{end}" for end in TABLE_SUFFIXES]
+        # With variants it is none of theirs.
+        self.tracked_paper_files = [] if studies[0].variant else self.paper_files
+        self.paper_log, self.paper_resources = shared.log("paper_table"), shared.resources("paper_table")
+        self.all_studies = [str(study.study_file) for study in self.studies.values()]
         # The same in all variants: outputs cannot depend on wildcards.
         with_lighteval = studies[0].evaluation.lighteval
         names = [*tables.TABLES, tables.LIGHTEVAL_TABLE] if with_lighteval else tables.TABLES
-        self.table_files = [self.tables / f"{name}.{end}" for name in names for end in tables.SUFFIXES]
+        self.table_files = [self.tables / f"{name}.{end}" for name in names for end in TABLE_SUFFIXES]
         self.figure_files = [self.figures / f"{name}.{end}" for name in figures.FIGURES for end in figures.SUFFIXES]
         self.disagreement_files = [self.disagreements] if with_lighteval else []
         # What there is in the end, of every study.
-        self.all_tables = self._of_all_studies(self.table_files)
+        self.all_tables = [*self._of_all_studies(self.table_files), *self.paper_files]
+        self.all_problem_results = self._of_all_studies([self.problem_results])
         self.all_figures = self._of_all_studies(self.figure_files)
         self.all_tracked = self._of_all_studies([self.tracked])
         self.all_contamination = [path for study in self.studies.values() for path in study.contamination_files]

@@ -97,9 +97,9 @@ rule collect:
         plan.of("scored_by_lighteval"),
         plan.of("problem_files"),
         plan.of("finished_runs"),
-        code=plan.metric_code,
     output:
         plan.results,
+        plan.problem_results,
         plan.training_metrics,
         plan.disagreement_files,
     log:
@@ -112,5 +112,6 @@ rule collect:
     params:
         study=plan.study_argument,
         settings=plan.of("metric_settings"),
+        code=plan.metric_code,
     shell:
         "balagg collect {params.study} 2>&1 | tee {log}"

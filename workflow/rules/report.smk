@@ -1,4 +1,4 @@
-# Tables and figures, from the two Parquet files of results and nothing else. The code that makes them is an input of
+# Tables and figures, from the Parquet files of results and nothing else. The code that makes them is an input of
 # these rules and of no others: a change of it draws anew and trains nothing.
 
 
@@ -17,6 +17,7 @@ rule figures:
 rule tabulate:
     input:
         plan.results,
+        plan.problem_results,
         plan.training_metrics,
         code=plan.table_code,
     output:
@@ -34,9 +35,29 @@ rule tabulate:
         "balagg tables {params.study} 2>&1 | tee {log}"
 
 
+rule paper_table:
+    input:
+        plan.all_problem_results,
+        code=plan.table_code,
+    output:
+        plan.paper_files,
+    log:
+        plan.paper_log,
+    benchmark:
+        plan.paper_resources
+    localrule: True
+    conda:
+        "../../envs/cpu.yaml"
+    params:
+        studies=plan.all_studies,
+    shell:
+        "balagg paper-table {params.studies} 2>&1 | tee {log}"
+
+
 rule draw:
     input:
         plan.results,
+        plan.problem_results,
         plan.training_metrics,
         code=plan.figure_code,
     output:

@@ -21,6 +21,7 @@ rule track_start:
 rule track_finish:
     input:
         plan.table_files,
+        plan.tracked_paper_files,
         plan.figure_files,
         plan.results,
         plan.tracking,

@@ -10,7 +10,7 @@ from balanced_aggregation.checkpoints import Checkpoint, checkpoints
 from balanced_aggregation.config import BASE, Study
 from balanced_aggregation.data import read_problems
 from balanced_aggregation.errors import UserError
-from balanced_aggregation.evaluation.metrics import benchmark_metrics
+from balanced_aggregation.evaluation.metrics import benchmark_metrics, count_by_problem
 from balanced_aggregation.evaluation.parts import read_described
 from balanced_aggregation.evaluation.schemas import EVALUATIONS, LIGHTEVAL
 from balanced_aggregation.files import json_digest, read_json, write_parquet
@@ -39,6 +39,26 @@ RESULTS = pa.DataFrameSchema(
 )
 """One row a (run, step, benchmark, metric). Step 0, the initial model, stands under every rule and seed."""
 
+PROBLEMS = pa.DataFrameSchema(
+    {
+        **_KEY,
+        "benchmark": pa.Column(str),
+        "problem": pa.Column(str, description="Its id."),
+        "samples": pa.Column("int64", pa.Check.gt(0), description="Sampled responses."),
+        "correct": pa.Column("int64", pa.Check.ge(0), description="How many of them are."),
+        "truncated": pa.Column("int64", pa.Check.ge(0), description="How many of them are."),
+        "length": pa.Column("float64", pa.Check.gt(0), description="Their mean, in tokens."),
+        "greedy": pa.Column("float64", pa.Check.isin([0, 1]), nullable=True, description="1: its response is correct."),
+        "lighteval": pa.Column("float64", pa.Check.ge(0), nullable=True, description="Sum of lighteval's scores."),
+    },
+    unique=["rule", "seed", "step", "benchmark", "problem"],
+    strict=True,
+)
+"""One row a (run, step, problem), from which all metrics of the evaluations follow, and their intervals.
+
+Step 0 stands under every rule and seed, and every problem has all its steps: a run's peak may be at any of them.
+"""
+
 TRAINING = pa.DataFrameSchema(
     {**_KEY, "metric": pa.Column(str), "value": pa.Column("float64", nullable=True)},
     unique=["rule", "seed", "step", "metric"],
@@ -65,7 +85,7 @@ DISAGREEMENTS = pa.DataFrameSchema(
 
 
 def collect_results(study: Study, layout: Layout) -> list[str]:
-    """Write ``results.parquet``, ``training.parquet`` and, with lighteval, ``disagreements.parquet``.
+    """Write ``results``, ``problems``, ``training`` and, with lighteval, ``disagreements``, each as ``.parquet``.
 
     Returns:
         warnings: what a reader of the results must know, such as runs that different code has made.
@@ -74,18 +94,19 @@ def collect_results(study: Study, layout: Layout) -> list[str]:
         UserError: a run or an evaluation is missing, incomplete, or of another model, dataset or decoding.
     """
     runs = {(rule.name, seed): _run(study, layout, rule.name, seed) for rule in study.rules for seed in study.seeds}
-    results, disagreements, evaluated = [], [], {}
+    results, problems, disagreements, evaluated = [], [], [], {}
     for checkpoint in checkpoints(study):
         if checkpoint.rule == BASE:
             model = weights_digest(layout.initial_model)
         else:
             model = runs[checkpoint.rule, checkpoint.seed][0]["checkpoints"][str(checkpoint.step)]
-        rows, differing, made_by = _evaluations(study, layout, checkpoint, model)
+        rows, counts, differing, made_by = _evaluations(study, layout, checkpoint, model)
         evaluated |= made_by
         disagreements += differing
         for rule, seed in list(runs) if checkpoint.rule == BASE else [(checkpoint.rule, checkpoint.seed)]:
             key = {"study": study.full_name, "rule": rule, "seed": seed, "step": checkpoint.step}
             results += [key | row for row in rows]
+            problems.append(counts.assign(**key))
     training = [
         {"study": study.full_name, "rule": rule, "seed": seed, "step": row["step"], "metric": metric, "value": value}
         for (rule, seed), (_, journal) in runs.items()
@@ -95,8 +116,10 @@ def collect_results(study: Study, layout: Layout) -> list[str]:
     ]
     order = {run: place for place, run in enumerate(runs)}
     results.sort(key=lambda row: (order[row["rule"], row["seed"]], row["step"]))
-    _write(RESULTS, results, layout.results)
-    _write(TRAINING, training, layout.training_metrics)
+    problems.sort(key=lambda own: (order[own["rule"].iloc[0], own["seed"].iloc[0]], own["step"].iloc[0]))
+    _write(RESULTS, pd.DataFrame(results), layout.results)
+    _write(PROBLEMS, pd.concat(problems, ignore_index=True), layout.problem_results)
+    _write(TRAINING, pd.DataFrame(training).astype({"value": "float64"}), layout.training_metrics)
     if study.evaluation.lighteval:
         _write_disagreements(disagreements, layout)
     fingerprints = {f"{rule} seed {seed}": run["fingerprint"] for (rule, seed), (run, _) in runs.items()}
@@ -120,12 +143,12 @@ def _run(study: Study, layout: Layout, rule: str, seed: int) -> tuple[dict[str, 
 
 def _evaluations(
     study: Study, layout: Layout, checkpoint: Checkpoint, model: str
-) -> tuple[list[dict[str, Any]], list[pd.DataFrame], dict[str, dict[str, Any]]]:
-    """Rows of one checkpoint, the responses that are judged differently, and what made them by benchmark.
+) -> tuple[list[dict[str, Any]], pd.DataFrame, list[pd.DataFrame], dict[str, dict[str, Any]]]:
+    """Rows of one checkpoint, counts by problem, responses that are judged differently, and what made them.
 
     What is incomplete, or belongs to another model, is an error.
     """
-    rows, differing, made_by = [], [], {}
+    rows, counted, differing, made_by = [], [], [], {}
     for benchmark in study.data.benchmarks:
         decoding = study.decoding(benchmark.name)
         path = layout.evaluation(checkpoint.name, benchmark.name)
@@ -146,10 +169,12 @@ def _evaluations(
             golds = problems.set_index("id")["gold"].where(problems["verifier"].to_numpy() != "code", "tests")
             own = evaluations[differs].assign(checkpoint=checkpoint.name, benchmark=benchmark.name)
             differing.append(own.assign(gold=own["problem"].map(golds)))
-        metrics = benchmark_metrics(evaluations, decoding)
-        counts = {"n": len(problems), "samples": decoding.samples}
-        rows += [{"benchmark": benchmark.name, **row, **counts} for row in metrics.to_dict("records")]
-    return rows, differing, made_by
+        counts = count_by_problem(evaluations)
+        counted.append(counts.assign(benchmark=benchmark.name))
+        numbers = {"n": len(problems), "samples": decoding.samples}
+        metrics = benchmark_metrics(counts, decoding).to_dict("records")
+        rows += [{"benchmark": benchmark.name, **row, **numbers} for row in metrics]
+    return rows, pd.concat(counted), differing, made_by
 
 
 def _check_complete(path: Any, evaluations: pd.DataFrame, problems: pd.DataFrame, samples: int, greedy: bool) -> None:
@@ -180,15 +205,12 @@ def _with_lighteval(
     return merged
 
 
-def _write(schema: pa.DataFrameSchema, rows: list[dict[str, Any]], path: Any) -> None:
-    frame = pd.DataFrame(rows)
-    frame = schema.validate(frame[list(schema.columns)].astype({"value": "float64"}))
-    write_parquet(path, frame)
+def _write(schema: pa.DataFrameSchema, frame: pd.DataFrame, path: Any) -> None:
+    write_parquet(path, schema.validate(frame[list(schema.columns)]))
 
 
 def _write_disagreements(frames: list[pd.DataFrame], layout: Layout) -> None:
-    frame = pd.concat(frames, ignore_index=True)[list(DISAGREEMENTS.columns)]
-    write_parquet(layout.disagreements, DISAGREEMENTS.validate(frame))
+    _write(DISAGREEMENTS, pd.concat(frames, ignore_index=True), layout.disagreements)
 
 
 def _differences(what: str, fingerprints: dict[str, dict[str, Any]], parts: Sequence[str]) -> list[str]:

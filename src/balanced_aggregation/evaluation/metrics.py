@@ -1,7 +1,8 @@
 """Metrics of a benchmark from the verdicts on its responses."""
 
+import math
 import re
-from math import comb, sqrt
+from math import comb
 
 import pandas as pd
 
@@ -31,37 +32,65 @@ def is_average(metric: str) -> bool:
     return re.fullmatch(r"avg@\d+", metric) is not None
 
 
-def benchmark_metrics(evaluations: pd.DataFrame, decoding: DecodingOf) -> pd.DataFrame:
+def count_by_problem(evaluations: pd.DataFrame) -> pd.DataFrame:
+    """What the verdicts on one checkpoint's responses to one benchmark come to, one row a problem.
+
+    Args:
+        evaluations: rows as `schemas.EVALUATIONS` has them; ``lighteval`` beside them, lighteval's scores, is counted
+            as well.
+
+    Returns:
+        problem; of the sampled responses their number (samples), how many are correct and truncated, and their mean
+        length in tokens; whether the greedy response is correct (1 or 0), and the sum of lighteval's scores, both NaN
+        where there are none.
+    """
+    sampled = evaluations[evaluations["decoding"] == "sampled"].groupby("problem", sort=False)
+    greedy = evaluations[evaluations["decoding"] == "greedy"].set_index("problem")["correct"].astype("float64")
+    counts = pd.DataFrame(
+        {
+            "samples": sampled.size().astype("int64"),
+            "correct": sampled["correct"].sum().astype("int64"),
+            "truncated": sampled["truncated"].sum().astype("int64"),
+            "length": sampled["length"].mean().astype("float64"),
+        }
+    )
+    counts["greedy"] = greedy.reindex(counts.index)
+    counts["lighteval"] = sampled["lighteval"].sum().astype("float64") if "lighteval" in evaluations else math.nan
+    return counts.reset_index()
+
+
+def metrics_by_problem(counts: pd.DataFrame, decoding: DecodingOf) -> pd.DataFrame:
+    """Every metric of a benchmark, one column each, the primary one first.
+
+    Args:
+        counts: rows of one benchmark as `count_by_problem` makes them; the index is kept.
+        decoding: how the benchmark was answered.
+    """
+    values = {average_name(decoding): counts["correct"] / counts["samples"]}
+    if decoding.greedy:
+        values["greedy_accuracy"] = counts["greedy"]
+    for k in decoding.pass_at:
+        table = [pass_at_k(decoding.samples, correct, k) for correct in range(decoding.samples + 1)]
+        values[f"pass@{k}"] = counts["correct"].map(table.__getitem__)
+    values["response_length"] = counts["length"]
+    values["truncated"] = counts["truncated"] / counts["samples"]
+    if counts["lighteval"].notna().any():
+        values[f"lighteval {average_name(decoding)}"] = counts["lighteval"] / counts["samples"]
+    return pd.DataFrame(values)
+
+
+def benchmark_metrics(counts: pd.DataFrame, decoding: DecodingOf) -> pd.DataFrame:
     """Metrics of one checkpoint on one benchmark, the primary one first.
 
     Args:
-        evaluations: rows as `schemas.EVALUATIONS` has them; ``lighteval`` beside them, lighteval's scores, gives its
-            accuracy as well.
+        counts: as `count_by_problem` makes them.
         decoding: how the benchmark was answered.
 
     Returns:
         rows with metric, value (mean over problems) and standard_error (of that mean; the problem, not the sample, is
         the unit; NaN for a single problem).
     """
-    sampled = evaluations[evaluations["decoding"] == "sampled"].groupby("problem", sort=False)
-    by_problem = {average_name(decoding): sampled["correct"].mean()}
-    if decoding.greedy:
-        greedy = evaluations[evaluations["decoding"] == "greedy"]
-        by_problem["greedy_accuracy"] = greedy.set_index("problem")["correct"].astype("float64")
-    correct = sampled["correct"].sum()
-    for k in decoding.pass_at:
-        by_problem[f"pass@{k}"] = correct.map(lambda c, k=k: pass_at_k(decoding.samples, int(c), k))
-    by_problem["response_length"] = sampled["length"].mean()
-    by_problem["truncated"] = sampled["truncated"].mean()
-    if "lighteval" in evaluations:
-        by_problem[f"lighteval {average_name(decoding)}"] = sampled["lighteval"].mean()
-    return pd.DataFrame(
-        [
-            {"metric": name, "value": float(values.mean()), "standard_error": _standard_error(values)}
-            for name, values in by_problem.items()
-        ]
-    )
-
-
-def _standard_error(values: pd.Series) -> float:
-    return float(values.std(ddof=1) / sqrt(len(values)))
+    values = metrics_by_problem(counts, decoding)
+    errors = values.std(ddof=1) / math.sqrt(len(values))
+    rows = {"metric": values.columns, "value": values.mean().to_numpy(), "standard_error": errors.to_numpy()}
+    return pd.DataFrame(rows)

@@ -14,8 +14,8 @@ from balanced_aggregation.config import Study
 from balanced_aggregation.evaluation.metrics import average_name
 from balanced_aggregation.files import atomic_path
 from balanced_aggregation.layout import Layout
-from balanced_aggregation.reporting.statistics import accuracy, accuracy_by_step
-from balanced_aggregation.reporting.tables import COMPARED_TO, main_table
+from balanced_aggregation.reporting.scores import Scores, accuracy, accuracy_by_step
+from balanced_aggregation.reporting.tables import COMPARED_TO, main_table, read_scores
 
 FIGURES = ("learning_curves", "benchmarks", "differences")
 SUFFIXES = ("png", "pdf")
@@ -43,7 +43,7 @@ def write_figures(study: Study, layout: Layout) -> None:
     with plt.rc_context(_STYLE):
         _write(layout.figures / "learning_curves", learning_curves(study, results, training))
         _write(layout.figures / "benchmarks", benchmarks(study, results))
-        _write(layout.figures / "differences", differences(study, results))
+        _write(layout.figures / "differences", differences(read_scores(study, layout)))
 
 
 def learning_curves(study: Study, results: pd.DataFrame, training: pd.DataFrame) -> Figure:
@@ -102,15 +102,15 @@ def benchmarks(study: Study, results: pd.DataFrame) -> Figure:
     return figure
 
 
-def differences(study: Study, results: pd.DataFrame) -> Figure:
+def differences(scores: Scores) -> Figure:
     """Forest plot: paired differences to `token` and `sequence` at the last step and at the peak."""
-    table = main_table(study, results)
+    study, table = scores.study, main_table(scores).rows
     compared = [
         (f"{row.keys['rule']} − {other}", estimate, measure)
         for other in COMPARED_TO
         for row in table
         for measure in ("last", "peak")
-        if (estimate := row.estimates.get(f"{measure} - {other}"))
+        if (estimate := row.cells.get(f"{measure} - {other}"))
     ]
     figure, axes = plt.subplots(figsize=(6.4, 1.3 + 0.3 * max(len(compared), 1)), layout="constrained")
     axes.axvline(0, color="#555555", linewidth=0.8)
@@ -122,7 +122,7 @@ def differences(study: Study, results: pd.DataFrame) -> Figure:
     axes.set_yticks(range(len(compared)), [f"{label}, {measure}" for label, _, measure in compared])
     axes.invert_yaxis()
     seeds = len(study.seeds)
-    interval = f"95 % t interval over {seeds} seeds" if seeds > 1 else "1 seed: no interval"
+    interval = f"95 % interval over {seeds} seeds and the problems" if seeds > 1 else "1 seed: no interval"
     axes.set_xlabel(f"difference in {_average(study)}, mean over benchmarks")
     axes.set_title(f"Paired differences, {interval}")
     axes.grid(visible=False, axis="y")

@@ -1,5 +1,6 @@
 """Jobs that a Snakemake which was killed has left in Slurm."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -58,7 +59,9 @@ def _own_jobs(comments: Collection[str]) -> list[str]:
 
 def _slurm(*command: str) -> str:
     """Output of a Slurm command; if one fails, nobody knows what is running."""
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    # A person's own settings of squeue must not hide jobs, or show those that have ended.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SQUEUE_")}
+    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if result.returncode:
         reason = " ".join(result.stderr.split()) or f"exit code {result.returncode}"
         raise UserError(f"{' '.join(command[:4])}: {reason}")

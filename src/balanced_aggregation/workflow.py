@@ -57,6 +57,8 @@ class StudyPlan(Layout):
         self.training_threads = launch_threads(study.compute, study.threads)
         self.cluster = job_resources(study.compute)
         self.training_mem_mb = round(1000 * study.compute.memory_gb)
+        # Whole nodes have no more to give.
+        self.training_mem_grows = study.compute.nodes == 1 and not study.compute.gpus_per_node
         self.evaluation_gpus = min(study.compute.gpus_per_node, 1)
         benchmarks = [benchmark.name for benchmark in study.data.benchmarks]
         rules = [rule.name for rule in study.rules]
@@ -211,8 +213,9 @@ class Plan(Paths):
         return self.studies[wildcards.study].launcher
 
     def training_mem_mb(self, wildcards: Any, attempt: int) -> int:
-        """Memory of a node that a training asks a cluster for, in 10^6 bytes: more at each attempt."""
-        return attempt * self.studies[wildcards.study].training_mem_mb
+        """Memory of a node that a training asks a cluster for, in 10^6 bytes: on a CPU, more at each attempt."""
+        study = self.studies[wildcards.study]
+        return study.training_mem_mb * (attempt if study.training_mem_grows else 1)
 
     def end_leftovers(self, jobs: Iterable[Any], submits: bool) -> None:
         """End what a Snakemake that is no more has left in Slurm of jobs that are about to be started.

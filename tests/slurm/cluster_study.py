@@ -64,7 +64,7 @@ class Clone:
         self._started.append(process)
         return process
 
-    def finish(self, process: subprocess.Popen, seconds: float = 600) -> str:
+    def finish(self, process: subprocess.Popen, seconds: float = 900) -> str:
         """Wait until Snakemake has succeeded; its output."""
         assert process.wait(seconds) == 0, self.output()
         return self.output()

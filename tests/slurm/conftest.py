@@ -25,10 +25,11 @@ def undisturbed(tmp_path_factory, box):
         shared = shared.parent
     with (shared / "undisturbed.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        done = (shared / "undisturbed").exists()
+        done = shared / "undisturbed.done"
         clone = Clone(shared / "undisturbed", box)
-        if not done:
+        if not done.exists():
             clone.finish(clone.start(profile=False))
+            done.touch()
     return clone
 
 

@@ -367,7 +367,7 @@ class Compute(Section):
     )
     memory_gb: PositiveFloat = Field(
         default=8.0,
-        description="Asked of Slurm for a training on each node, in 10^9 bytes; without GPUs, twice that at a second try.",
+        description="Asked of Slurm on each node of a training, in 10^9 bytes; without GPUs, more at each attempt.",
     )
     gpu_memory_gb: PositiveFloat = Field(default=80.0, description="Of one GPU, in 10^9 bytes, for `balagg plan`.")
     timeout_minutes: PositiveInt = Field(default=60, description="A process that waits longer for others gives up.")

@@ -9,6 +9,7 @@ import subprocess
 import pytest
 from box import wait_for
 from cluster_study import STUDY
+from mlflow import MlflowClient
 
 
 def test_a_cancelled_training_is_tried_again(clone, box, same_as_undisturbed):
@@ -28,6 +29,7 @@ def test_a_cancelled_training_is_tried_again(clone, box, same_as_undisturbed):
 def test_a_preempted_training_goes_on_by_itself(clone, box, same_as_undisturbed):
     clone.hold(3)
     clone.write_profile(slurm_partition="scavenge")
+    clone.write_study(STUDY | {"tracking": {"enabled": True}})
     snakemake = clone.start()
     job = clone.wait_for_steps(3)
     node = box.job(job)["NodeList"]
@@ -38,6 +40,12 @@ def test_a_preempted_training_goes_on_by_itself(clone, box, same_as_undisturbed)
     assert box.job(job)["Restarts"] == "1" and box.job(job)["JobState"] == "COMPLETED"
     assert clone.attempt()["slurm_job"] == job and clone.attempt()["first_step"] == 4
     assert "attempt 2" not in clone.output()
+    client = MlflowClient(f"sqlite:///{clone.folder}/mlflow.db")
+    runs = client.search_runs(
+        [client.get_experiment_by_name("t").experiment_id], "tags.rule = 'paced' and attributes.status = 'FINISHED'"
+    )
+    (histories,) = [[m.step for m in client.get_metric_history(run.info.run_id, "reward")] for run in runs]
+    assert sorted(histories) == list(range(1, 9))  # one run for both attempts, each step once
     same_as_undisturbed()
 
 

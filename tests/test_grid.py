@@ -72,11 +72,11 @@ def test_the_papers_grid_is_planned_without_gpu_network_or_results(tmp_path, mon
     assert (planned["train"], planned["generate"], planned["score"]) == (36, 6 * checkpoints, 6 * checkpoints)
     assert (planned["source_model"], planned["contamination"], planned["tabulate"]) == (4, 4, 4)
     assert not (tmp_path / "paper" / "results").exists()
-    train = "balagg train results/paper/{}/study.yaml --rule token --seed 0 2>&1 | tee"
+    train = "balagg train results/paper/{}/study.yaml --rule token --seed 0 2>&1 | (trap '' TERM USR1; exec tee"
     one_node = "balagg-torchrun --standalone --nproc-per-node 8 --no-python " + train.format("qwen3-1.7b-polaris")
-    assert f"Shell command: {one_node}" in output
+    assert f"Shell command: trap : TERM USR1; {one_node}" in output
     two_nodes = re.escape('"$@"\' torchrun ' + train.format("qwen2.5-math-7b-polaris"))
-    assert re.search("Shell command: srun --nodes=2 .* bash -c 'exec balagg-torchrun .*" + two_nodes, output)
+    assert re.search("; srun --nodes=2 .* bash -c 'exec balagg-torchrun .*" + two_nodes, output)
 
 
 @pytest.mark.slow

@@ -274,7 +274,10 @@ def test_two_processes_leave_together_and_go_on(undisturbed, tmp_path):
     output = interrupt(process, stopped, 3, lambda: process.send_signal(signal.SIGTERM))
     assert process.returncode == 75, output
     words = [line for line in output.splitlines() if "SIGTERM" in line or "error" in line or "fail" in line]
-    assert words == [f"SIGTERM: stopped after step {reached(stopped)} of 30, goes on from there"]
+    assert words == [
+        "SIGTERM: the training ends after the step under way",
+        f"SIGTERM: stopped after step {reached(stopped)} of 30, goes on from there",
+    ]
     assert len(list((stopped / RUN / "state/resume").glob("*/*.distcp"))) == 2
 
     with exclusive(stopped / RUN, "training"):  # as a job before, which is slow to leave

@@ -247,7 +247,8 @@ def test_a_rule_in_one_file_of_ones_own_is_everywhere(undisturbed, tmp_path):
     succeed(folder, study=study)
     table = pd.read_csv(folder / "results/t/tables/main.csv")
     assert table["rule"].tolist() == ["token", "sequence", "balanced", "square_root", "inverse_square"]
-    assert table.iloc[-1].drop("rule").notna().all()
+    # No p-value where all seeds differ by the same.
+    assert table.iloc[-1].filter(regex="mean$").notna().all()
     training = pd.read_parquet(folder / "results/t/training.parquet")
     assert "positive_share/inverse_square" in set(training["metric"])
     for name in ("learning_curves", "benchmarks", "differences"):

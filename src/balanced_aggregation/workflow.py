@@ -130,8 +130,8 @@ class Plan(Paths):
         if threading.current_thread() is threading.main_thread():
             # Sent to a job before its time limit, to this process too, which must wait for the training that it runs.
             signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-        # `balagg` is found beside Python, also where the environment has not been activated.
-        os.environ["PATH"] += os.pathsep + str(Path(sys.executable).parent)
+        # `balagg` is the one beside this Python, whether its environment has been activated, another one, or none.
+        os.environ["PATH"] = str(Path(sys.executable).parent) + os.pathsep + os.environ["PATH"]
         self.studies = {study.full_name: StudyPlan(study) for study in studies}
         self.study_pattern = "|".join(map(re.escape, self.studies))
         self.rules = _distinct(rule.name for study in studies for rule in study.rules)

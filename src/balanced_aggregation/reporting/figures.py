@@ -122,9 +122,9 @@ def differences(scores: Scores) -> Figure:
     axes.set_yticks(range(len(compared)), [f"{label}, {measure}" for label, _, measure in compared])
     axes.invert_yaxis()
     seeds = len(study.seeds)
-    interval = f"95 % interval over {seeds} seeds and the problems" if seeds > 1 else "1 seed: no interval"
+    interval = f"95 % intervals, {seeds} seeds" if seeds > 1 else "1 seed, no interval"
     axes.set_xlabel(f"difference in {_average(study)}, mean over benchmarks")
-    axes.set_title(f"Paired differences, {interval}")
+    axes.set_title(f"Paired differences: {interval}")
     axes.grid(visible=False, axis="y")
     return figure
 

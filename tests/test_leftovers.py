@@ -10,6 +10,7 @@ import yaml
 from balanced_aggregation.errors import UserError
 from balanced_aggregation.leftovers import end_leftovers
 from balanced_aggregation.slurm import comment_of
+from balanced_aggregation.status.living import look_around
 
 ROOT = Path(__file__).parent.parent
 OWN = comment_of("train", ["t", "token", "0"])
@@ -79,3 +80,10 @@ def test_snakemake_asks_slurm_for_the_jobs_that_it_is_about_to_start(slurm, tmp_
     done = subprocess.run(again, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith("error: squeue --me"), done.stderr
     assert not list(Path(".snakemake/locks").glob("*"))  # and the folder is not left locked
+
+
+def test_a_persons_settings_of_squeue_do_not_count(slurm, tmp_path, monkeypatch):
+    monkeypatch.setenv("SQUEUE_STATES", "all")
+    script(tmp_path / "bin/squeue", '[ -z "$SQUEUE_STATES" ] || exit 1')
+    end_leftovers({OWN}, submits=True)
+    assert look_around([0]).jobs == ()

@@ -31,8 +31,9 @@ from balanced_aggregation.status import report
 from balanced_aggregation.status.living import Living, parse_jobs
 from balanced_aggregation.status.study import study_status, study_statuses, to_json
 from balanced_aggregation.status.tail import last_line, last_rows
-from balanced_aggregation.status.words import ago, clock, looks_like_error
+from balanced_aggregation.status.words import ago, looks_like_error
 from balanced_aggregation.study_file import load_studies, parse_study
+from balanced_aggregation.terminal import clock
 
 ROOT = Path(__file__).parent.parent
 NOW = 1_800_000_000.0

@@ -5,6 +5,7 @@ import time
 import pandas as pd
 from mlflow import MlflowClient
 
+from balanced_aggregation.attempts import Attempt, write_attempt
 from balanced_aggregation.files import json_digest, write_json, write_text
 from balanced_aggregation.provenance import training_settings
 from balanced_aggregation.study_file import load_study
@@ -55,7 +56,8 @@ def write_training(layout, training, steps, attempt=None):
     if attempt is None:
         write_json(folder / "run.json", {"fingerprint": training.fingerprint, "commit": training.commit})
     else:
-        write_json(layout.attempt(training.rule, training.seed), {"state": attempt})
+        record = Attempt(attempt, None, None, "here", 1, 0.0, 0)
+        write_attempt(layout.attempt(training.rule, training.seed), record)
 
 
 def write_results(layout, rules):

@@ -14,8 +14,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
+from pydantic import TypeAdapter
+
 from balanced_aggregation.errors import GoldError, InfrastructureError, Interrupted, UserError
-from balanced_aggregation.files import read_json, write_json
+from balanced_aggregation.files import write_json
 from balanced_aggregation.slurm import job_id
 
 
@@ -48,6 +50,9 @@ class Attempt:
         return dataclasses.replace(self, state=state, reason=reason)
 
 
+_ATTEMPT = TypeAdapter(Attempt)
+
+
 def write_attempt(path: Path, attempt: Attempt) -> None:
     """Write the record, in place of the one before; if that fails, a warning is all that happens.
 
@@ -62,14 +67,11 @@ def write_attempt(path: Path, attempt: Attempt) -> None:
 
 
 def read_attempt(path: Path) -> Attempt | None:
-    """The latest attempt; None if there was none.
-
-    Raises:
-        UserError: the file is not such a record.
-    """
-    if not path.exists():
+    """The latest attempt; None if there was none, or the record cannot be read: other files tell what there is."""
+    try:
+        return _ATTEMPT.validate_json(path.read_bytes())
+    except (OSError, ValueError):
         return None
-    return Attempt(**read_json(path))
 
 
 class AttemptRecord:

@@ -1,6 +1,5 @@
 """Jobs that a Snakemake which was killed has left in Slurm."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -9,6 +8,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from balanced_aggregation.errors import UserError
+from balanced_aggregation.slurm import environment
 
 _PATIENCE = 300.0
 """Seconds until they must be gone; Slurm gives a job its KillWait, 30 seconds where nothing else is set."""
@@ -59,9 +59,7 @@ def _own_jobs(comments: Collection[str]) -> list[str]:
 
 def _slurm(*command: str) -> str:
     """Output of a Slurm command; if one fails, nobody knows what is running."""
-    # A person's own settings of squeue must not hide jobs, or show those that have ended.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("SQUEUE_")}
-    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
     if result.returncode:
         reason = " ".join(result.stderr.split()) or f"exit code {result.returncode}"
         raise UserError(f"{' '.join(command[:4])}: {reason}")

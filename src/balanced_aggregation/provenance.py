@@ -39,6 +39,7 @@ _NOT_TRAINING = (
     "slurm.py",
     "status",
     "study_schema.py",
+    "terminal.py",
     "tracking",
     "workflow.py",
 )

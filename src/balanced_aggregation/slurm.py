@@ -31,6 +31,11 @@ def requeue(job: str) -> str | None:
     return " ".join((result.stderr or result.stdout).split()) or f"scontrol: exit code {result.returncode}"
 
 
+def environment() -> dict[str, str]:
+    """For commands of Slurm's: a person's own settings of squeue must not hide jobs, or show those that have ended."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("SQUEUE_")}
+
+
 def comment_of(rule: str, wildcards: Iterable[str]) -> str:
     """What Snakemake's executor plugin writes into the comment of a job.
 

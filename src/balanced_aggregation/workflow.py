@@ -153,7 +153,7 @@ class Plan(Paths):
         )
         reporting = PACKAGE / "reporting"
         self.figure_code = [*sorted(reporting.glob("*.py")), PACKAGE / "evaluation" / "metrics.py"]
-        self.table_code = [path for path in self.figure_code if path.name != "figures.py"]
+        self.table_code = [path for path in self.figure_code if path.name not in ("figures.py", "drawing.py")]
         self.lighteval_ready = LIGHTEVAL_PYTHON.parent.parent / "installed"
         self.lighteval_lock = REPOSITORY / "envs" / "eval.lock"
         self.lighteval_code = sorted(LIGHTEVAL_SCRIPT.parent.glob("*.py"))

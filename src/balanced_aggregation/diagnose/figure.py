@@ -2,40 +2,23 @@
 
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+import matplotlib.ticker
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from balanced_aggregation.diagnose.analysis import Analysis
-from balanced_aggregation.files import atomic_path
+from balanced_aggregation.reporting.drawing import COLOURS, STYLE, save_figure
 
-# Okabe and Ito's palette, as in the figures of a study; what has a colour has a shape, hatch or line style as well.
-_BLUE, _ORANGE, _GREEN = "#0072B2", "#D55E00", "#009E73"
-_STYLE = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#e5e5e5",
-    "legend.frameon": False,
-    "figure.dpi": 150,
-    "pdf.fonttype": 42,
-}
+_BLUE, _ORANGE, _GREEN = COLOURS[:3]
 
 
 def write_figure(path: Path, analysis: Analysis) -> None:
     """Draw a diagnosis; the suffix says whether it becomes a PNG or a PDF."""
-    kind = path.suffix.lower().lstrip(".")
-    metadata = {"CreationDate": None} if kind == "pdf" else {"Software": None}
-    with plt.rc_context(_STYLE):
+    with plt.rc_context(STYLE | {"axes.axisbelow": True}):
         figure = draw(analysis)
-        with atomic_path(path) as temporary:
-            figure.savefig(temporary, format=kind, metadata=metadata)
+        save_figure(figure, path)
         plt.close(figure)
 
 

@@ -17,6 +17,7 @@ from balanced_aggregation.diagnose.degenerate import THRESHOLDS
 from balanced_aggregation.diagnose.diagnosis import Diagnosis
 from balanced_aggregation.diagnose.verdict import CLEAR, SMALL, STRONG, legend
 from balanced_aggregation.diagnose.verification import Verification
+from balanced_aggregation.terminal import number_table
 
 WIDTH = 110
 """Characters of a line where there is no terminal, and at most in one."""
@@ -166,16 +167,8 @@ def _examples(verification: Verification | str) -> list[RenderableType]:
     return lines
 
 
-def _table(first: str, *others: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column(first, no_wrap=True)
-    for name in others:
-        table.add_column(name, justify="right")
-    return table
-
-
 def _distributions(analysis: Analysis) -> Table:
-    table = _table("over groups", "mean", "least", "lower quartile", "median", "upper quartile", "most", "groups")
+    table = number_table("over groups", "mean", "least", "lower quartile", "median", "upper quartile", "most", "groups")
 
     def row(name: str, values: Distribution, form: str) -> None:
         numbers = (values.mean, values.smallest, values.lower, values.median, values.upper, values.largest)
@@ -191,7 +184,7 @@ def _distributions(analysis: Analysis) -> Table:
 
 
 def _rules(analysis: Analysis) -> Table:
-    table = _table(
+    table = number_table(
         "rule",
         "positive",
         "sign shift",
@@ -241,7 +234,7 @@ def _positive_zero(value: float) -> float:
 
 def _distances(analysis: Analysis) -> Table:
     names = list(analysis.rules)
-    table = _table("updates differ in", *names[1:])
+    table = number_table("updates differ in", *names[1:])
     for place, one in enumerate(names[:-1]):
         cells = [
             f"{analysis.distances[one, other]:.1%}" if number >= place else "" for number, other in enumerate(names[1:])

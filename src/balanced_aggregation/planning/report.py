@@ -11,6 +11,7 @@ from balanced_aggregation.planning.assumptions import GB, LAYER_OVERHEAD_MS, Ass
 from balanced_aggregation.planning.checks import largest_moments
 from balanced_aggregation.planning.limits import longest_prompt
 from balanced_aggregation.planning.plan import StudyPlan
+from balanced_aggregation.terminal import number_table
 
 WIDTH = 98
 """Characters of a line, at most."""
@@ -56,7 +57,7 @@ def _print_plan(console: Console, plan: StudyPlan, assumptions: Assumptions) -> 
 
 
 def _token_table(plan: StudyPlan) -> Table:
-    table = _table("", "prompts", "responses", "tokens, expected", "tokens, worst")
+    table = number_table("", "prompts", "responses", "tokens, expected", "tokens, worst")
     training, trained = plan.sampled, plan.sampled.times(plan.study.training.epochs)
     rows = {
         "sampled, a training": training,
@@ -74,7 +75,7 @@ def _token_table(plan: StudyPlan) -> Table:
 def _memory_table(plan: StudyPlan) -> Table:
     largest = largest_moments(plan.moments)
     scale, unit = _memory_unit(plan)
-    table = _table(f"memory of one {plan.device}, {unit}", *largest)
+    table = number_table(f"memory of one {plan.device}, {unit}", *largest)
     for item in dict.fromkeys(name for moment in largest.values() for name in moment.items):
         values = [moment.items.get(item, 0) for moment in largest.values()]
         if any(values):
@@ -111,7 +112,9 @@ def _print_memory_notes(console: Console, plan: StudyPlan) -> None:
 
 
 def _hours_table(plan: StudyPlan) -> Table:
-    table = _table(f"{plan.device}-hours", "training, expected", "training, worst", "study, expected", "study, worst")
+    table = number_table(
+        f"{plan.device}-hours", "training, expected", "training, worst", "study, expected", "study, worst"
+    )
     shares = plan.checkpoints / plan.trainings
     rows: dict[str, list[float]] = {}
     for stage in ("rollout", "update", "evaluation"):
@@ -155,7 +158,7 @@ def _mean_prompt(plan: StudyPlan, assumptions: Assumptions) -> float:
 
 def _print_total(console: Console, plans: list[StudyPlan]) -> None:
     console.rule(Text("all variants", "bold"), align="left")
-    table = _table("device-hours", "trainings", "checkpoints", "expected", "worst")
+    table = number_table("device-hours", "trainings", "checkpoints", "expected", "worst")
     for plan in plans:
         sums = [sum(plan.study_hours(case).values()) for case in CASES]
         table.add_row(plan.title, str(plan.trainings), str(plan.checkpoints), *map(_hours, sums))
@@ -179,14 +182,6 @@ def _print_assumptions(console: Console, plans: list[StudyPlan], assumptions: As
         if field.name.startswith("cpu_") != on_gpus or field.name.startswith(("mean", "utilization", "layer")):
             values.append(f"--{field.name.replace('_', '-')} {value}")
     console.print(", ".join(values))
-
-
-def _table(first: str, *others: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column(first, no_wrap=True)
-    for name in others:
-        table.add_column(name, justify="right")
-    return table
 
 
 def _verdict(plan: StudyPlan, total: float) -> str:

@@ -2,9 +2,6 @@
 
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
@@ -12,8 +9,8 @@ from matplotlib.figure import Figure
 
 from balanced_aggregation.config import Study
 from balanced_aggregation.evaluation.metrics import average_name
-from balanced_aggregation.files import atomic_path
 from balanced_aggregation.layout import Layout
+from balanced_aggregation.reporting.drawing import COLOURS, STYLE, save_figure
 from balanced_aggregation.reporting.scores import Scores, accuracy, accuracy_by_step
 from balanced_aggregation.reporting.tables import COMPARED_TO, main_table, read_scores
 
@@ -21,26 +18,14 @@ FIGURES = ("learning_curves", "benchmarks", "differences")
 SUFFIXES = ("png", "pdf")
 
 _SMOOTHED_STEPS = 5
-# Okabe and Ito's palette; every rule also has a line style and a marker of its own.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 _LINES = ("-", "--", "-.", ":")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-_STYLE = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#e5e5e5",
-    "legend.frameon": False,
-    "figure.dpi": 150,
-    "pdf.fonttype": 42,
-}
 
 
 def write_figures(study: Study, layout: Layout) -> None:
     """Write every figure under ``figures/``."""
     results, training = pd.read_parquet(layout.results), pd.read_parquet(layout.training_metrics)
-    with plt.rc_context(_STYLE):
+    with plt.rc_context(STYLE):
         _write(layout.figures / "learning_curves", learning_curves(study, results, training))
         _write(layout.figures / "benchmarks", benchmarks(study, results))
         _write(layout.figures / "differences", differences(read_scores(study, layout)))
@@ -115,7 +100,7 @@ def differences(scores: Scores) -> Figure:
     figure, axes = plt.subplots(figsize=(6.4, 1.3 + 0.3 * max(len(compared), 1)), layout="constrained")
     axes.axvline(0, color="#555555", linewidth=0.8)
     for row, (_, estimate, measure) in enumerate(compared):
-        look = {"color": _COLOURS[0], "marker": "o"} if measure == "last" else {"color": _COLOURS[1], "marker": "s"}
+        look = {"color": COLOURS[0], "marker": "o"} if measure == "last" else {"color": COLOURS[1], "marker": "s"}
         if estimate.low == estimate.low:  # with one seed there is no interval
             axes.plot([estimate.low, estimate.high], [row, row], color=look["color"], linewidth=1.6)
         axes.plot([estimate.mean], [row], linestyle="none", **look)
@@ -150,7 +135,7 @@ def _curve(axes: Axes, by_seed: pd.DataFrame, look: dict, label: str | None) -> 
 
 
 def _look(number: int) -> dict:
-    return {"color": _COLOURS[number % len(_COLOURS)], "linestyle": _LINES[number % len(_LINES)]}
+    return {"color": COLOURS[number % len(COLOURS)], "linestyle": _LINES[number % len(_LINES)]}
 
 
 def _marker(number: int) -> str:
@@ -159,7 +144,5 @@ def _marker(number: int) -> str:
 
 def _write(path: Path, figure: Figure) -> None:
     for suffix in SUFFIXES:
-        metadata = {"CreationDate": None} if suffix == "pdf" else {"Software": None}
-        with atomic_path(path.with_suffix(f".{suffix}")) as temporary:
-            figure.savefig(temporary, format=suffix, metadata=metadata)
+        save_figure(figure, path.with_suffix(f".{suffix}"))
     plt.close(figure)

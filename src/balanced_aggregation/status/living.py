@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 
 from balanced_aggregation.attempts import Attempt
+from balanced_aggregation.slurm import environment
 
 SQUEUE_SECONDS = 5.0
 """Longer than this nobody waits for Slurm."""
@@ -100,7 +101,9 @@ def look_around(owners: Iterable[int]) -> Living:
         return Living(host, folder=folder)
     command = ["squeue", f"--users={users}", "--array", "--noheader", f"--format={_FORMAT}"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=SQUEUE_SECONDS)
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=SQUEUE_SECONDS, env=environment()
+        )
     except subprocess.TimeoutExpired:
         return Living(host, problem=f"no answer within {SQUEUE_SECONDS:g} seconds", folder=folder)
     except OSError as error:

@@ -14,7 +14,7 @@ from rich.text import Text
 from balanced_aggregation.status.runs import RunStatus
 from balanced_aggregation.status.stages import StageFailure
 from balanced_aggregation.status.study import StudyStatus, longest_left, totals
-from balanced_aggregation.status.words import clock
+from balanced_aggregation.terminal import clock
 
 WIDTH = 100
 """Characters of a line where there is no terminal, and at most in one."""

@@ -4,9 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import TypeAdapter
-
-from balanced_aggregation.attempts import Attempt
+from balanced_aggregation.attempts import Attempt, read_attempt
 from balanced_aggregation.config import Study
 from balanced_aggregation.files import json_digest
 from balanced_aggregation.layout import Layout
@@ -30,8 +28,6 @@ _SILENT_STEPS, _SILENT_SECONDS = 5, 600.0
 
 _LARGEST = 1e9
 """A larger reward or time is none."""
-
-_ATTEMPT = TypeAdapter(Attempt)
 
 
 @dataclass(frozen=True)
@@ -90,7 +86,7 @@ def run_status(study: Study, layout: Layout, rule: str, seed: int, living: Livin
     if finished is not None and not outdated:
         return RunStatus(rule, seed, "done", steps, steps, _progress(folder).reward)
 
-    attempt = _read_attempt(layout.attempt(rule, seed))
+    attempt = read_attempt(layout.attempt(rule, seed))
     job = living.job(attempt, comment_of("train", [study.full_name, rule, str(seed)]))
     reached = _progress(folder / "state")
     log = layout.log(f"train/{rule}/seed{seed}")
@@ -201,14 +197,6 @@ def _is_of(finished: dict[str, Any], study: Study, rule: str) -> bool:
     fingerprint = finished.get("fingerprint")
     settings = json_digest(training_settings(study, rule))
     return isinstance(fingerprint, dict) and fingerprint.get("settings") == settings
-
-
-def _read_attempt(path: Path) -> Attempt | None:
-    """The latest attempt; None also if the record cannot be read: files are all that is known then."""
-    try:
-        return _ATTEMPT.validate_json(path.read_bytes())
-    except (OSError, ValueError):
-        return None
 
 
 def _is_number(value: Any) -> bool:

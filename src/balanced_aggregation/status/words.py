@@ -1,4 +1,4 @@
-"""How times and counts are said, and which line of a log is an error."""
+"""How times are said, and which line of a log is an error."""
 
 import re
 
@@ -6,13 +6,6 @@ _ERROR = re.compile(
     r"\berror\b|\w(Error|Exception|Interrupt)\b|\bkilled\b|\bout of memory\b|\boom\b|\bfatal\b|command not found",
     re.IGNORECASE,
 )
-
-
-def clock(seconds: float) -> str:
-    """A duration as hours, minutes and seconds."""
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{seconds:02d}"
 
 
 def ago(seconds: float) -> str:

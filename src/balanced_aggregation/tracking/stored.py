@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from balanced_aggregation.attempts import read_attempt
 from balanced_aggregation.config import Study
 from balanced_aggregation.files import json_digest, read_json
 from balanced_aggregation.layout import Layout
+from balanced_aggregation.provenance import training_settings
 from balanced_aggregation.tracking.runs import Step, Training, describe_training
 
 
@@ -47,8 +49,6 @@ def stored_trainings(study: Study, layout: Layout) -> list[StoredTraining]:
 
 
 def _stored_training(study: Study, layout: Layout, rule: str, seed: int) -> StoredTraining | None:
-    from balanced_aggregation.provenance import training_settings  # it knows the rules, so it imports torch
-
     folder, commit, status = layout.run(rule, seed), None, "KILLED"
     if (folder / "run.json").exists():
         run = read_json(folder / "run.json")
@@ -58,8 +58,8 @@ def _stored_training(study: Study, layout: Layout, rule: str, seed: int) -> Stor
         if not (folder / "fingerprint.json").exists():
             return None
         fingerprint = read_json(folder / "fingerprint.json")
-        attempt = layout.attempt(rule, seed)
-        if attempt.exists() and read_json(attempt)["state"] == "failed":
+        attempt = read_attempt(layout.attempt(rule, seed))
+        if attempt and attempt.state == "failed":
             status = "FAILED"
     if fingerprint["settings"] != json_digest(training_settings(study, rule)):
         return None  # left from before the study was changed

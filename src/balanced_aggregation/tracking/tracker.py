@@ -10,6 +10,7 @@ from balanced_aggregation.config import Study
 from balanced_aggregation.errors import Interrupted
 from balanced_aggregation.files import read_json
 from balanced_aggregation.layout import Layout
+from balanced_aggregation.provenance import git_commit
 from balanced_aggregation.tracking.client import connect, prepare, warn, warn_only
 from balanced_aggregation.tracking.runs import (
     Step,
@@ -40,8 +41,6 @@ def follow_training(
     place = read_json(layout.tracking) if study.tracking.enabled and layout.tracking.exists() else None
     if place is None:
         return None
-    from balanced_aggregation.provenance import git_commit  # it knows the rules, so it imports torch
-
     return RunTracker(place, describe_training(study, rule, seed, fingerprint, git_commit()))
 
 

@@ -7,6 +7,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from balanced_aggregation.terminal import clock
+
 
 class ProgressLines:
     """A plain line every few seconds, for logs and for several trainings that share one screen."""
@@ -75,7 +77,4 @@ class _Clock:
     def left(self, step: int) -> str:
         if self._first is None:
             self._first = step - 1
-        seconds = (time.monotonic() - self._started) / (step - self._first) * (self.steps - step)
-        minutes, seconds = divmod(round(seconds), 60)
-        hours, minutes = divmod(minutes, 60)
-        return f"{hours}:{minutes:02d}:{seconds:02d}"
+        return clock((time.monotonic() - self._started) / (step - self._first) * (self.steps - step))
